@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.metrics import log_loss
 
-from dpdescent import DPAdditiveClassifier, DPAdditiveRegressor, DPLogisticRegression
+from dpdescent import DPAdditiveClassifier, DPAdditiveRegressor, DPBoostedTreesRegressor, DPLogisticRegression
 from dpdescent.estimators import fitting
 from dpdescent.estimators.curves import Curves
 from dpdescent.estimators.scaling import ColumnScaling
@@ -161,3 +161,21 @@ def test_an_additive_model_keeps_directions_and_says_so() -> None:
         assert (direction * np.diff(model._scores(rows, separate=True))).min() >= -1e-12
     assert any("monotonic_cst" in each for each in model.privacy_["assumed_public"])
     assert model.score(X, y) > 0.3
+
+
+def test_curves_that_nothing_was_measured_of_stay_straight() -> None:
+    """With few rows only the intercept has noise: the curves are 0, and 0 / 0 made models of NaN of them."""
+    curves = two_curves()
+    weights, factor = np.zeros(curves.columns + 1), np.zeros((curves.columns + 1, 1))
+    weights[-1], factor[-1] = -0.4, 0.02
+    shrunk, left = shrink_curves(curves, weights, factor)
+    np.testing.assert_array_equal(shrunk, weights)
+    np.testing.assert_array_equal(left, factor)
+
+
+def test_trees_that_are_asked_for_grow_on_few_rows() -> None:
+    generator = np.random.default_rng(0)
+    X = (generator.random((122, 1)) > 0.5).astype(float)
+    model = DPBoostedTreesRegressor(2.4, 3e-7, trees=5, random_state=0).fit(X, 2 * X[:, 0])
+    assert model.n_trees_ == 5
+    assert np.isfinite(model.predict(X)).all()

@@ -54,7 +54,8 @@ _LEAST_VARIANCE = 1e-12  # of a weight beside its noise: a block without evidenc
 def shrink_curves(curves: Curves, weights: Floats, factor: Floats | None) -> tuple[Floats, Floats | None]:
     """Return weights of expanded rows after curves were shrunk, and the factor of their error.
 
-    ``weights`` has shape (d,) or (d, K), ``factor``, F, shape (d, m); None leaves the weights as they are.
+    ``weights`` has shape (d,) or (d, K), ``factor``, F, shape (d, m). None leaves the weights as they are, and so
+    does a factor without noise on the curves.
     """
     first = curves.scaling.columns
     if factor is None or curves.columns == first:
@@ -62,6 +63,8 @@ def shrink_curves(curves: Curves, weights: Floats, factor: Floats | None) -> tup
     added = slice(first, curves.columns)
     with one_library_thread():  # the same digits for any number of threads
         own = factor[added] @ factor[added].T
+        if not np.diagonal(own).any():  # no curve was measured, so that none has evidence
+            return directed(curves, weights, factor), factor
         noise = np.maximum(np.diagonal(own), 1e-300)
         squares = np.mean(np.square(weights[added]).reshape(noise.size, -1), axis=1)
         outputs = weights[added].size // noise.size
