@@ -160,7 +160,7 @@ MOMENTS = [
     pd.Timestamp("2020-01-01T00:00:00.123456789"),
     pd.Timestamp("1500-01-01"),
     np.datetime64("2020-01-01"),
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "ns"),
 ]
 
 

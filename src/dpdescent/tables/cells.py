@@ -114,7 +114,7 @@ def as_stamps(column: pd.Series, form: str | None = None) -> pd.Series:
     """
     cells, absent = column.to_numpy(dtype=object), column.isna().to_numpy(dtype=bool)
     dated = np.array([isinstance(cell, date | np.datetime64) for cell in cells], dtype=bool) & ~absent
-    stamps = np.full(cells.size, np.datetime64("NaT"), dtype="datetime64[us]")
+    stamps = np.full(cells.size, np.datetime64("NaT", "us"), dtype="datetime64[us]")
     for which, way in ((dated, None), (~dated & ~absent, form)):
         fine = way is None or "%f" in way
         texts = [_text_of_date(cell, fine) for cell in cells[which]]
