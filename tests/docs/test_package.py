@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import dpdescent
 from pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSION = dpdescent.__version__
 BUILD = """
 import sys
 from hatchling.build import build_sdist, build_wheel
@@ -35,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"dpdescent", f"dpdescent-{PROJECT['version']}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"dpdescent", f"dpdescent-{VERSION}.dist-info"}
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".npz", ".csv"))]
     sources = {
         f"dpdescent/{path.relative_to(ROOT / 'src' / 'dpdescent').as_posix()}"
@@ -53,9 +55,26 @@ def test_the_source_has_what_tests_and_pages_need(built: Path) -> None:
     assert not {".ci", ".github"} & tops
 
 
+def test_the_version_is_written_where_the_build_reads_it() -> None:
+    """In `dpdescent/__init__.py`; the recipe and the citation repeat it, and pyproject.toml does not."""
+    assert "version" in PROJECT["dynamic"]
+    assert "version" not in PROJECT
+    text = (ROOT / "src" / "dpdescent" / "__init__.py").read_text()
+    assert text.count(f'\n__version__ = "{VERSION}"\n') == 1, "the workflow looks for this line"
+    headings = re.findall(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    names = [name for name, date in headings if date != "unreleased"]
+    assert not names or names[0] == VERSION, "the highest released section is that of the package"
+
+
+def test_every_python_that_is_named_is_allowed() -> None:
+    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    least = int(PROJECT["requires-python"].removeprefix(">=3."))
+    assert named == [f"3.{minor}" for minor in range(least, least + len(named))]
+
+
 def test_the_recipe_needs_what_the_package_needs() -> None:
     recipe = (ROOT / "conda" / "meta.yaml").read_text()
-    assert f'version = "{PROJECT["version"]}"' in recipe
+    assert f'version = "{VERSION}"' in recipe
     needed = re.search(r"  run:\n((?:    - .*\n)+)", recipe)
     assert needed is not None
     listed = {line.removeprefix("    - ").replace(" ", "") for line in needed[1].splitlines()}
@@ -84,7 +103,7 @@ def test_the_citation_says_what_the_package_says() -> None:
     for field in ("cff-version: 1.2.0", "message: ", "title: ", "authors:", "type: software"):
         assert f"\n{field}" in f"\n{citation}"
     assert f"\nlicense: {PROJECT['license']}\n" in citation
-    assert f"\nversion: {PROJECT['version']}\n" in citation
+    assert f"\nversion: {VERSION}\n" in citation
     assert all(f"name: {author['name']}" in citation for author in PROJECT["authors"])
     keywords = set(re.findall(r"^  - ([a-z ]+)$", citation.partition("references:")[0], re.MULTILINE))
     assert keywords == set(PROJECT["keywords"])
