@@ -53,10 +53,13 @@ $(VENV)/demo: pyproject.toml
 	$(INSTALL) -e '.[plots]'
 	@touch $@
 
-# The manual, in docs/_build/html; every warning is an error.
+# The manual, in docs/_build/html/dev or a folder named by the version; every warning is an error. Manuals of other
+# versions stay, and docs/versions.py leads from one to another.
 docs: $(DOCS_VENV)/ready
-	rm -rf docs/_build docs/api docs/pictures
-	$(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	$(eval manual := docs/_build/html/$(shell $(PYTHON) docs/versions.py folder))
+	rm -rf $(manual) docs/_build/doctrees docs/api docs/pictures
+	$(DOCS_VENV)/bin/python -m sphinx --builder html --doctree-dir docs/_build/doctrees --fail-on-warning --keep-going --quiet docs $(manual)
+	$(DOCS_VENV)/bin/python docs/versions.py publish docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 # The wheel and the source, in dist/, checked by twine and by what is in the wheel.

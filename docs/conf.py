@@ -11,6 +11,8 @@ import dpdescent
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from versions import folder_of
+
 project = "dpdescent"
 author = "The dpdescent engineers"
 copyright = "the dpdescent engineers, Apache-2.0"  # noqa: A001
@@ -55,11 +57,16 @@ html_theme = "pydata_sphinx_theme"
 html_title = "dpdescent"
 html_static_path = ["_static"]
 html_css_files = ["manual.css"]
+html_js_files = ["version-choice.js"]
+html_context = {
+    "manual_folder": folder_of((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")),
+}
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "dpdescent"},
     "show_nav_level": 1,
     "navigation_with_keys": False,
+    "navbar_end": ["version-choice.html", "theme-switcher.html", "navbar-icon-links.html"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
