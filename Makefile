@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 MUTANTS_VENV ?= .venv-mutants
 DOCS_VENV ?= .venv-docs
 LOWEST_VENV ?= .venv-lowest
+NEWEST_VENV ?= .venv-newest
 PACKAGE_VENV ?= .venv-package
 LOWEST_TESTS := $(foreach name,command_line dask encoding ledger_file refusals regressors sources text_streams,$(wildcard tests/*/test_$(name).py))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -12,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow test-lowest lint types unit examples bench docs package mutants fuzz clean
+.PHONY: demo test test-slow test-lowest test-newest lint types unit examples bench docs package mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -38,9 +39,13 @@ examples: $(VENV)/ready $(VENV)/torch
 test-slow: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow tests
 
-# Five minutes: a short suite with the lowest versions that pyproject.toml allows; PYTHON=python3.13 tries another one.
+# Five minutes: a short suite with the lowest versions that pyproject.toml allows.
 test-lowest: $(LOWEST_VENV)/ready
 	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+
+# The same suite with the newest versions, and with another Python: make test-newest PYTHON=python3.14
+test-newest: $(NEWEST_VENV)/ready
+	OPENBLAS_NUM_THREADS=1 $(NEWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 # Ratios to plain computations, appended to benchmarks/history.jsonl and drawn on docs/speed.md; on an idle machine.
 bench: $(VENV)/ready
@@ -103,6 +108,12 @@ $(LOWEST_VENV)/ready: pyproject.toml tests/lowest.py
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . $$($(PYTHON) tests/lowest.py)
 	@touch $@
 
+$(NEWEST_VENV)/ready: pyproject.toml tests/lowest.py
+	rm -rf $(NEWEST_VENV)
+	$(PYTHON) -m venv $(NEWEST_VENV)
+	$(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . $$($(PYTHON) tests/lowest.py newest)
+	@touch $@
+
 $(PACKAGE_VENV)/ready:
 	$(PYTHON) -m venv $(PACKAGE_VENV)
 	$(PACKAGE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents cffconvert
@@ -121,4 +132,4 @@ $(VENV)/torch: $(VENV)/ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) $(LOWEST_VENV) $(PACKAGE_VENV) dist docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(LOWEST_VENV) $(NEWEST_VENV) $(PACKAGE_VENV) dist docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -25,18 +25,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 #: What the process returns.
 CONFIRMED, REFUSED, FOREIGN, NOT_PRIVATE, UNCONFIRMED = 0, 1, 3, 4, 5
 MANIFEST = "MANIFEST.sha256"
-MODEL, STATEMENT = "dpdescent-model", "dpdescent-privacy-statement"
+MODEL, STATEMENT, VERSION = "dpdescent-model", "dpdescent-privacy-statement", 1
 _ROUNDING = 1e-6  # relative: sums in floating point, and the grids of dp-accounting
 _FEW = 2.0**-20  # share of delta for failures where a statement names none
 _SLACK = 1 + 2.0**-12  # rounding of sums in a descent over permuted rows
 #: Mechanisms whose privacy loss distribution is that of a bound.
 _BOUNDED = {"exponential-mechanism", "above-threshold", "shuffled-descent", "printed-price"}
+_DRAWS = 2**40  # of noise, in one run at most
 _PLD_LARGEST = 200.0  # epsilon from which distributions take too many points
 
 
@@ -369,6 +371,7 @@ def _orders(rho: float, delta: float) -> list[float]:
     return [1 + best * 2 ** (step / 500) for step in range(-3000, 3000)]
 
 
+@lru_cache(maxsize=256)
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return epsilon of mu-GDP at delta, by a privacy loss distribution."""
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -478,6 +481,8 @@ def check_statement(statement: Mapping[str, Any]) -> Verdict:
 
 def _check_private(statement: Mapping[str, Any]) -> Verdict:
     currency, charges = statement["currency"], statement["charges"]
+    if statement["version"] != VERSION:
+        raise RefusedError(f"the statement is of version {statement['version']!r:.20}: only {VERSION} is known")
     if currency["name"] not in ("gdp", "zcdp", "rdp", "pure", "approximate"):
         raise ValueError("an unknown currency")
     delta, reserve = counted_delta(statement)
@@ -497,6 +502,7 @@ def _check_private(statement: Mapping[str, Any]) -> Verdict:
     if total.exact and abs(total.amount - statement["spent"]) > _ROUNDING * max(total.amount, statement["spent"]):
         raise RefusedError(f"the listed mechanisms cost {total.amount:.6g}, and {statement['spent']:.6g} is stated")
     _require_listing(statement)
+    _require_sampler_error(statement)
     if total.amount > statement["budget"] * (1 + _ROUNDING):
         if total.exact:
             raise RefusedError("the listed mechanisms cost more than the budget")
@@ -557,6 +563,15 @@ def _require_listing(statement: Mapping[str, Any]) -> None:
     )
     if (asked, kinds) != (statement["asked"], statement["mechanisms"]) or not same:
         raise RefusedError("what is stated of the answers together does not follow from the listed charges")
+
+
+def _require_sampler_error(statement: Mapping[str, Any]) -> None:
+    """Raise unless what inexact samplers add to delta follows from the distance of a draw from its law."""
+    stated = statement["sampler_error"]
+    epsilon = min(statement["epsilon"], 700.0)
+    adds = min(1.0, (1 + math.exp(epsilon)) * stated["draws"] * stated["total_variation_per_draw"])
+    if not math.isclose(stated["delta"], adds, rel_tol=_ROUNDING) or stated["draws"] < _DRAWS:
+        raise RefusedError("what the samplers add to delta does not follow from their distance from the exact laws")
 
 
 def _pieces(data: Mapping[str, Any]) -> list[str]:

@@ -22,9 +22,13 @@ from dpdescent.cli.commands import app
 from dpdescent.estimators.saved_models import FILE as MODEL_FILE
 from dpdescent.statement import PrivacyStatement, charges_of
 from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
+from random_fits import Found, check
 from random_ledgers import verified
 
 SOURCE = Path(verifier.__file__)
+#: What no statement proves: by which chance a threshold fails, how many rows a unit has, the share of delta that is
+#: kept for failures if a smaller one is enough, delta if all mechanisms are pure, and rates that only a bound knows.
+UNPROVABLE = {"failure", "failure_share", "rows_per_unit", "delta", "rate"}
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,17 @@ def statement(method: str, **options: Any) -> dict[str, Any]:
 
 def test_random_statements_are_never_above_what_is_computed_anew() -> None:
     assert verified(6, 0)["confirmed"] >= 4
+
+
+@pytest.mark.slow
+def test_random_fits_are_confirmed_and_their_edits_are_not() -> None:
+    """All estimators, methods and ways to be charged; `python tests/random_fits.py 1000` fits more of them."""
+    found = Found()
+    check(found, 40, 5, whole_every=8)
+    assert not found.problems
+    assert found.verdicts["confirmed"] >= 30
+    assert found.edits > 100
+    assert {path.rpartition(".")[2] for path in found.survived} <= UNPROVABLE
 
 
 @pytest.mark.slow
@@ -120,6 +135,11 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "an unknown currency": lambda data: data.update(currency={"name": "epsilon"}),
     "no mechanism": lambda data: data["charges"][0].update(mechanism={}),
     "no charges": lambda data: data.pop("charges"),
+    "another version": lambda data: data.update(version=2),
+    "better samplers": lambda data: data["sampler_error"].update(total_variation_per_draw=1e-80),
+    "fewer draws": lambda data: data["sampler_error"].update(
+        draws=2**20, delta=data["sampler_error"]["delta"] / 2**20
+    ),
 }
 
 
