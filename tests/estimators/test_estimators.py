@@ -63,22 +63,12 @@ def logistic(**options) -> DPLogisticRegression:
     return DPLogisticRegression(**({"bounds": (0, 1), "classes": (0, 1), "random_state": 0} | options))
 
 
-#: Those that differ from another one in their loss alone, which these conventions are not about.
-OF_ANOTHER_LOSS = [DPLinearSVC, DPHuberRegressor, DPAdditiveHuberRegressor, DPAdditivePoissonRegressor]
-
-
 @pytest.mark.filterwarnings("ignore::dpdescent.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore::dpdescent.errors.TrialsWarning")  # a check gives weights to copies
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
-class TestConventionsOfScikitLearn:
-    @parametrize_with_checks([each(1.0, random_state=0) for each in MODELS if each not in OF_ANOTHER_LOSS])
-    def test_they_hold(self, estimator, check) -> None:
-        check(estimator)
-
-    @pytest.mark.slow
-    @parametrize_with_checks([each(1.0, random_state=0) for each in OF_ANOTHER_LOSS])
-    def test_they_hold_for_another_loss(self, estimator, check) -> None:
-        check(estimator)
+@parametrize_with_checks([model(epsilon=1.0, random_state=0) for model in MODELS])
+def test_scikit_learn_conventions_hold(estimator, check) -> None:
+    check(estimator)
 
 
 COMMON = {
