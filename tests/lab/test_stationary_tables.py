@@ -102,6 +102,7 @@ def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: 
             seed,
             loss=0.6 if method == "opt" else 0.7 + seed / 100,
             seconds=1.0 + (slower + 0.1 * (seed - 1) if method == "dp-tr" else 0.0),
+            iterations=50 + (round(40 * slower) + seed - 1 if method == "dp-tr" else 0),
             hessians=10 + seed if method == "dp-tr" else 1,
         )
         for method in TABLES[0].methods
@@ -111,11 +112,12 @@ def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: 
     samples = second_order_paper.samples_of(made)
     findings = second_order_paper.table_findings(TABLES[0], runs.tolerances, samples)
     found = {each.claim: each.found for each in findings}
-    assert len(found) == 9
+    assert len(found) == 10
     assert found["quick: DP-GD, with the steps of its own paper, gives nothing of practical use."].startswith(
         "Differs"
     )
     assert found["quick: OPT takes less time than TR at epsilon 0.6 and 1."].startswith(verdict)
+    assert found["quick: OPT needs fewer iterations than TR at epsilon 0.6 and 1."].startswith(verdict)
     assert found["quick: 2OPT-LS takes less time than TR at every epsilon."].startswith(verdict)
     assert found["quick: OPT ends at a lower loss than TR at epsilon 0.6 and 1."].startswith("Agrees")
 
