@@ -207,9 +207,19 @@ def test_trees_are_fitted_to_a_table_and_predict_classes_and_counts(run: Run) ->
         predicted = pd.read_csv("p.csv")["prediction"]
         if options:
             assert np.mean(predicted == frame["left"]) > 0.9
+            assert run("explain", "m.json", "--terms", "terms.html")[0] == 0
+            page = Path("terms.html").read_text()
+            assert {"nurse", "job and age", "Pairs"} & {*re.findall(r">([^<>]+)<", page)}
+            ends = [float(each) for each in re.findall(r'y="186" text-anchor="\w+">([^<]+)<', page)]
+            assert 20 <= min(ends) < 25, "ages, and not what a schema codes them by"
+            assert 75 < max(ends) <= 80
         else:
             assert np.corrcoef(predicted, both)[0, 1] > 0.9
             assert predicted.min() > 0
+    assert run("fit", "t.csv", "--schema", "s.json", "--output", "l.json", "--model", "poisson")[0] == 0
+    code, _, err = run("explain", "l.json", "--terms", "l.html")
+    assert (code, "additive models and boosted trees" in err) == (1, True)
+    assert not Path("l.html").exists()
 
 
 def test_given_bounds_of_a_number_may_be_measured_all_the_same(run: Run) -> None:

@@ -34,7 +34,6 @@ from dpdescent.queries import ColumnHistograms, ColumnTables, LeafScores, LeafSu
 from dpdescent.solvers.leaf_boosting import (
     Forest,
     Grown,
-    LevelColumns,
     Step,
     chance_residuals,
     column_chances,
@@ -411,12 +410,11 @@ def test_levels_of_one_category_are_one_column_and_every_row_has_its_own_levels(
 
 
 def test_splits_are_rather_about_columns_that_matter_alone_and_about_every_other_too() -> None:
-    columns = LevelColumns((256, 2, 3), 1)
-    quantiles = np.linspace(1 / 256, 1.0, 256)[None]
+    quantiles = np.minimum(np.arange(1, 257) / np.array([[256], [2], [3]]), 1.0)
     tables = ((0, np.zeros((256, 1))), (1, np.array([[-1.0], [1.0]])), (2, np.full((3, 1), 7.0)))
-    chances = column_chances(columns, quantiles, ColumnTables(np.zeros(1), tables))
+    chances = column_chances(quantiles, ColumnTables(np.zeros(1), tables))
     np.testing.assert_allclose(chances, [0.1, 0.8, 0.1])
-    np.testing.assert_allclose(column_chances(columns, quantiles, ColumnTables(np.zeros(1))), 1 / 3)
+    np.testing.assert_allclose(column_chances(quantiles, ColumnTables(np.zeros(1))), 1 / 3)
 
 
 def test_a_table_with_text_is_measured_and_a_category_is_one_column() -> None:

@@ -24,6 +24,10 @@ _MARK = re.compile(rb'\s*\{\s*"format"\s*:\s*"dpdescent-(model|privacy-statement
 def explain_command(
     model: Annotated[Path, typer.Argument(help="A model, a saved privacy statement, or a folder to look through.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write one page that loads nothing.")] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a page of what columns do: additive models and trees."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Answer in one line, and by the exit code, whether it is private.")
     ] = False,
@@ -40,19 +44,36 @@ def explain_command(
     from ..statement import page_of, text_of
 
     if check or model.is_dir():
-        if html is not None:
-            raise InvalidParameter("--html is for one model without --check: name its file")
+        if html is not None or terms is not None:
+            raise InvalidParameter("--html and --terms are for one model without --check: name its file")
         require_outputs([json_file], [model])
         raise typer.Exit(_look_through(model, json_file))
-    require_outputs([html, json_file], [model])
+    require_outputs([html, terms, json_file], [model])
     statement, effects = _read(model)
+    page = None if terms is None else _page_of_terms(model)
     for line in text_of(statement, effects):
         say(line)
     if html is not None:
         write_whole(html, page_of(statement, effects))
         say("")
         say(f"page written to {html}")
+    if terms is not None and page is not None:
+        write_whole(terms, page)
+        say(f"page of what columns do written to {terms}")
     write_json(json_file, statement.to_dict())
+
+
+def _page_of_terms(model: Path) -> str:
+    """Return the page of an additive model or of boosted trees."""
+    from ..estimators.saved_models import load
+
+    found = load(model) if _is_model(model) else None
+    page = getattr(found, "terms_html", lambda: None)()
+    if page is None:
+        raise InvalidParameter(
+            "--terms is for additive models and boosted trees: fit with --model additive or --model trees"
+        )
+    return str(page)
 
 
 def _look_through(place: Path, json_file: Path | None) -> int:

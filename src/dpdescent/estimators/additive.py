@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from html import escape
 from pathlib import Path
 from textwrap import wrap
@@ -130,7 +130,17 @@ class AdditiveModel(PrivateLinearModel):
         weights = np.atleast_2d(self.coef_).T
         assert isinstance(self._features, Curves), "the expansion of an additive model"
         factor = self._noise_factor if self._sandwich is None else self._inferred().factor()
-        return read_terms(self._features, [str(name) for name in names], self._binary, weights, factor)
+        terms = read_terms(self._features, [str(name) for name in names], self._binary, weights, factor)
+        return tuple(replace(each, grid=self._in_own_unit(each.column, each.grid)) for each in terms)
+
+    def _in_own_unit(self, column: str, grid: NDArray[Any]) -> NDArray[Any]:
+        """Return cells of a number as its column has them: a schema codes them from 0 to 1, and dates as days."""
+        for known in getattr(getattr(self, "schema_", None), "columns", ()):
+            if known.name == column and getattr(known, "bounds", None) and grid.dtype.kind == "f":
+                low, high = known.bounds
+                cells: NDArray[Any] = low + (high - low) * grid
+                return cells.astype("datetime64[D]") if type(known).__name__ == "DateColumn" else cells
+        return grid
 
     def plot_terms(self) -> Any:
         """Return a matplotlib figure with a panel per term and a band of two standard deviations of noise.
@@ -405,6 +415,11 @@ def _grid(curves: Curves, column: int) -> tuple[Floats, Floats]:
     return grid, (positions - positions[0]) / (positions[-1] - positions[0])
 
 
+def cell_text(cell: Any) -> str:
+    """Return a cell in words: a number with six digits, and a date or a level as it is."""
+    return f"{cell:.6g}" if isinstance(cell, float | np.floating) else str(cell)
+
+
 def draw_terms(terms: Sequence[Term], outputs: Sequence[str], privacy: Mapping[str, Any]) -> Any:
     """Return a matplotlib figure with a panel per term, under the guarantee."""
     try:
@@ -540,7 +555,9 @@ def _figure(term: Term, outputs: Sequence[str]) -> str:
     if term.kind == "curve":
         for mark in marks.tolist():
             anchor = {0: "start", marks[-1]: "end"}.get(mark, "middle")
-            parts.append(f'<text x="{across[mark]:.1f}" y="186" text-anchor="{anchor}">{term.grid[mark]:.6g}</text>')
+            parts.append(
+                f'<text x="{across[mark]:.1f}" y="186" text-anchor="{anchor}">{cell_text(term.grid[mark])}</text>'
+            )
     else:
         height = bottom + 14 + 7.0 * max(len(str(level)) for level in term.grid)
         for level, x in zip(term.grid, across, strict=True):

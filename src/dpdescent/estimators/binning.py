@@ -159,12 +159,12 @@ def additive_tables(
 
 
 def drawn_rows(binning: Binning, quantiles: Floats | None, seed: int = 0, count: int = _DRAWN) -> NDArray[np.uint8]:
-    """Return rows whose cells are drawn independently: from released quantiles, or evenly from all levels."""
+    """Return rows whose cells are drawn independently: by released shares of levels, or evenly without them."""
     generator = np.random.default_rng(seed)
     rows = np.empty((count, binning.columns), dtype=np.uint8, order="F")
     for place, width in enumerate(binning.widths):
-        if place < len(binning.numbers) and quantiles is not None:
-            rows[:, place] = np.minimum(np.searchsorted(quantiles[place], generator.random(count)), LEVELS - 1)
+        if quantiles is not None and place < len(quantiles):
+            rows[:, place] = np.minimum(np.searchsorted(quantiles[place], generator.random(count)), width - 1)
         else:
             rows[:, place] = generator.integers(width, size=count)
     return rows

@@ -163,8 +163,8 @@ class BoostedTrees(AdditiveModel):
         """How much of the scores each column explains, the most important one first; they add up to 1.
 
         Levels of one category are one column. It is half the mean square by which a score changes if the cell of
-        that column is drawn anew, for rows whose cells are drawn independently from released histograms, or evenly
-        from the levels of a category: no row is read, and nothing is charged.
+        that column is drawn anew, for rows whose cells are drawn independently from released histograms (evenly from
+        levels, where no trees were grown): no row is read, and nothing is charged.
         """
         found, total = self._explained()
         order = np.argsort(-found, kind="stable")
@@ -206,7 +206,10 @@ class BoostedTrees(AdditiveModel):
         forest = self._forest or Forest((), (), 1.0, self._start.constant.size)
         binning, curves = self._binning, self._features
         assert isinstance(curves, Curves), "the expansion of an additive model"
-        cells = tuple(binning.cells(place, curves.scaling, self._cell_names) for place in range(binning.columns))
+        cells = tuple(
+            self._in_own_unit(name, binning.cells(place, curves.scaling, self._cell_names))
+            for place, name in enumerate(binning.names)
+        )
         expanded: tuple[Floats, ...] = ()
         if self._noise_factor is not None:
             rows = binning.representatives(curves.scaling)
@@ -252,10 +255,6 @@ class _Levels:
 
 def _as_they_are(levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
     return levels
-
-
-def _first(columns: int, levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
-    return levels[:, :columns]
 
 
 def _ordered(by: Sorted, levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
@@ -305,8 +304,8 @@ class _Orchard:
         numbers, own = loss.labels.kind is LabelKind.NUMBERS, self.planned.own
         slope, square = self.buy_slope(loss) if numbers else (1.0, 1.0)
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
-        quantiles = self.buy_quantiles(columns.numbers)
-        usual = usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0
+        quantiles = self.buy_quantiles(columns.widths)
+        usual = usual_curvature(loss, quantiles, self.start) if numbers else 1.0
         bounds, kept = RowBounds.of(loss, slope, usual, square), self.share_of_factor() * own.remaining
         drawn = drawn_rows(self.binning, quantiles, count=max(min(self.known.rows, _BY_CHANCE), 1))
         by_chance = chance_residuals(loss, self.start.scores(drawn), self.known.rows / len(drawn), square, seed=2)
@@ -341,14 +340,12 @@ class _Orchard:
         few = math.sqrt(10_000.0 / max(self.planned.model._rows_per_output(self.known), 1.0))
         return min(max(_FACTOR * few, _FACTOR), _MOST_FACTOR)
 
-    def buy_quantiles(self, numbers: int) -> Floats:
-        """Buy the quantiles of the numeric columns, at which trees are cut."""
-        if not numbers:
-            return np.empty((0, 256))
-        self.released.append(f"histograms of {numbers} columns, for the cuts of trees")
-        curator = self.curator(numbers, partial(_first, numbers))
+    def buy_quantiles(self, widths: tuple[int, ...]) -> Floats:
+        """Buy how the cells of all columns are spread over their levels: trees are cut at quantiles of numbers."""
+        self.released.append(f"histograms of {len(widths)} columns, for the cuts of trees")
+        curator = self.curator(self.binning.columns)
         with curator.setting_aside((1 - _CUTS) * curator.budget):
-            return buy_quantiles(curator)
+            return buy_quantiles(curator, widths)
 
     def buy_slope(self, loss: Loss) -> tuple[float, float]:
         """Buy the size to which residuals of numbers are clipped."""
@@ -398,7 +395,7 @@ class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
     Notes
     -----
     **Privacy.** (epsilon, delta)-DP for one row, or one unit, under ``adjacency``. Beside what the additive model
-    releases, there are a noisy histogram of the numeric columns, for the cuts of trees; for each tree, the noisy sums
+    releases, there are a noisy histogram of all columns, for the cuts of trees; for each tree, the noisy sums
     of residuals and curvatures over its leaves (`dpdescent.queries.leaf_sums` has the sensitivity); and the sums from
     which one factor for all trees follows. Each is charged before a row is read.
     `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.

@@ -25,7 +25,7 @@ from ..arrays import Floats
 from ..display import HtmlPage
 from ..queries import ColumnTables, LeafValues
 from ..solvers.leaf_boosting import Forest
-from .additive import Term, figures_of, key_of, whole_page
+from .additive import Term, cell_text, figures_of, key_of, whole_page
 from .binning import Binning, drawn_rows
 
 _SHOWN, _STRIPS = 25, 12  # cells of a number that are shown, alone and in a pair
@@ -152,7 +152,6 @@ def page_of_forest(
 ) -> HtmlPage:
     """Return a page with importances, effects of columns and surfaces of pairs."""
     columns, pairs = shares
-    named = {f"{one} and {other}": share for (one, other), share in pairs.items()}
     band = (
         "bands show two standard deviations of the noise of privacy alone, and do not say how much effects would "
         "differ with another sample of people"
@@ -163,7 +162,7 @@ def page_of_forest(
             words="How much of the scores each column explains, in percent, and what pairs explain together and not "
             "alone.",
         ),
-        f"<main>{_bars(columns)}{_bars(named)}</main>",
+        f"<main>{_bars({(name,): share for name, share in columns.items()})}{_bars(pairs)}</main>",
         _SECTION.format(
             title="Columns",
             words=f"The mean score with a cell, less the mean over the column: effects on {key_of(outputs)}; {band}. "
@@ -181,19 +180,23 @@ def page_of_forest(
     return whole_page(title, privacy, "\n".join(parts))
 
 
-def _bars(shares: Mapping[str, float]) -> str:
-    """Return a picture of the largest shares."""
+def _bars(shares: Mapping[Any, float]) -> str:
+    """Return a picture of the largest shares of columns, or of several columns together."""
     shown = [(name, share) for name, share in shares.items() if share > 0][:12]
     longest = max((share for _, share in shown), default=1.0)
     parts = []
-    for number, (name, share) in enumerate(shown):
-        y, width = 20 * number, 150 * share / longest
-        label = escape(name if len(name) <= 26 else name[:25] + "\u2026")
-        parts.append(f'<text x="150" y="{y + 14}" text-anchor="end">{label}<title>{escape(name)}</title></text>')
-        parts.append(f'<rect x="156" y="{y + 4}" width="{width:.1f}" height="12" fill="#20639b"/>')
-        parts.append(f'<text x="{160 + width:.1f}" y="{y + 14}">{100 * share:.2g}</text>')
+    for number, (names, share) in enumerate(shown):
+        y, width, name, parties = 20 * number, 150 * share / longest, " and ".join(names), len(names)
+        label = escape(
+            " and ".join(
+                each if len(each) <= 26 // parties else each[: 26 // parties - 1] + "\u2026" for each in names
+            )
+        )
+        parts.append(f'<text x="200" y="{y + 14}" text-anchor="end">{label}<title>{escape(name)}</title></text>')
+        parts.append(f'<rect x="206" y="{y + 4}" width="{width:.1f}" height="12" fill="#20639b"/>')
+        parts.append(f'<text x="{210 + width:.1f}" y="{y + 14}">{100 * share:.2g}</text>')
     height = 20 * max(len(shown), 1)
-    return f'<svg viewBox="0 0 350 {height}" role="img" aria-label="Importances">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 400 {height}" role="img" aria-label="Importances">{"".join(parts)}</svg>'
 
 
 def _heat(surface: Surface) -> str:
@@ -210,7 +213,7 @@ def _heat(surface: Surface) -> str:
             value, noise = float(effect[i, j]), float(surface.noise[i, j])
             faint = 0.35 if abs(value) < _BAND * noise else 1.0
             colour, depth = "#c8611c" if value > 0 else "#20639b", faint * abs(value) / largest
-            cells = f"{one} = {_cell(surface.grids[0][i])}, {other} = {_cell(surface.grids[1][j])}"
+            cells = f"{one} = {cell_text(surface.grids[0][i])}, {other} = {cell_text(surface.grids[1][j])}"
             tip = escape(f"{cells}: {value:.2g}, noise {_BAND * noise:.2g}")
             place = f'x="{left + j * wide:.1f}" y="{top + (rows - 1 - i) * high:.1f}"'
             shape = f'width="{wide:.1f}" height="{high:.1f}"'
@@ -220,11 +223,11 @@ def _heat(surface: Surface) -> str:
     parts.append(f'<rect x="{left}" y="{top}" width="240" height="{side}" fill="none" stroke="#999"/>')
     for i in {0, rows - 1}:
         y = top + (rows - 1 - i + 0.5) * high + 4
-        text = escape(_cell(surface.grids[0][i])[:10])
+        text = escape(cell_text(surface.grids[0][i])[:10])
         parts.append(f'<text x="{left - 4}" y="{y:.1f}" text-anchor="end">{text}</text>')
     for j, anchor in {0: "start", columns - 1: "end"}.items():
         x = left + (0.0 if anchor == "start" else 240.0)
-        text = escape(_cell(surface.grids[1][j])[:16])
+        text = escape(cell_text(surface.grids[1][j])[:16])
         parts.append(f'<text x="{x:.1f}" y="{top + side + 14}" text-anchor="{anchor}">{text}</text>')
     middle = f'x="{left + 120}" y="{top + side + 28}" text-anchor="middle"'
     parts.append(f"<text {middle}>{escape(other)} (up: {escape(one)})</text>")
@@ -232,7 +235,3 @@ def _heat(surface: Surface) -> str:
     described = escape(f"What {one} and {other} do together")
     picture = f'<svg viewBox="0 0 320 225" role="img" aria-label="{described}">{"".join(parts)}</svg>'
     return f"<figure><figcaption>{caption}</figcaption>{picture}</figure>"
-
-
-def _cell(cell: Any) -> str:
-    return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)

@@ -60,7 +60,7 @@ _ENOUGH = 10_000.0  # effective rows, n mu, from which trees are less damped
 _FEW = 2500.0  # effective rows from which there are more trees
 _TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
 _LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from what trees tell
-_EVIDENCE = 2.0  # deviations by which trees have to explain more than nothing
+_EVIDENCE = 1.0  # deviations by which trees have to explain more than nothing
 _SURE = 3.0  # deviations above which a cell is known to have rows
 _BY_SIZE = 0.7  # of the splits are about columns that matter alone
 _CLIPPED = 0.03  # of the residuals are clipped
@@ -276,7 +276,7 @@ def buy_forest(
     deviation = noise.noise_multiplier * moved
     damping = growth.damping * deviation / bounds.slope * 4 * bounds.curvature
     scores, trees, taken = LeafScores(start), [], []
-    sets, clearest = ColumnSets(column_chances(columns, quantiles, start)), 0.0
+    sets, clearest = ColumnSets(column_chances(quantiles, start)), 0.0
     for number in range(growth.trees):
         if number < _AT_RANDOM * growth.trees:
             chosen = sets.at_random(generator, growth.depth)
@@ -364,8 +364,10 @@ def _isotonic(values: Floats) -> Floats:
     return np.maximum.accumulate(found, axis=0)  # rounding may have put equal ones out of order
 
 
-def buy_quantiles(curator: Curator) -> Floats:
+def buy_quantiles(curator: Curator, widths: tuple[int, ...]) -> Floats:
     """Return the cumulative shares of the 256 levels of each column, from a noisy histogram.
+
+    Levels from the ``width`` of a column on have no rows.
 
     **Privacy** `ColumnHistograms`, with all that is left of the budget of the curator.
     """
@@ -373,37 +375,36 @@ def buy_quantiles(curator: Curator) -> Floats:
     counts = curator.answer(ColumnHistograms(_LEVELS - 1, 0, noise))[:, _LEVELS - 1 :]
     moved = ColumnHistograms.sensitivity(columns).times(curator.rows_per_unit).under(curator.relation)
     sure = np.maximum(counts - noise.noise_multiplier * moved, 0.0) + 1e-3  # counts that noise alone may have made
+    sure[np.arange(_LEVELS) >= np.array(widths)[:, None]] = 0.0
     shares: Floats = np.cumsum(sure, axis=1) / sure.sum(axis=1, keepdims=True)
     return shares
 
 
-def column_chances(columns: LevelColumns, quantiles: Floats, start: ColumnTables) -> Floats:
+def column_chances(quantiles: Floats, start: ColumnTables) -> Floats:
     """Return how likely a split is about each column.
 
     Columns that matter alone are more likely to matter together: most splits are drawn in proportion to the standard
-    deviation of what a column adds to the scores that trees start from, and the others evenly. The cells of a number
-    are spread as released quantiles say, those of a category evenly.
+    deviation of what a column adds to the scores that trees start from, and the others evenly. Cells are spread as
+    released quantiles say.
     """
-    sizes = np.zeros(len(columns.widths))
+    sizes = np.zeros(len(quantiles))
     for column, table in start.tables:
-        sizes[column] = math.sqrt(float(_moments(columns, quantiles, column, table)[1].sum()))
+        sizes[column] = math.sqrt(float(_moments(quantiles, column, table)[1].sum()))
     even = np.full(sizes.size, 1 / sizes.size)
     total = float(sizes.sum())
     return even if total <= 0 else _BY_SIZE * sizes / total + (1 - _BY_SIZE) * even
 
 
-def _moments(columns: LevelColumns, quantiles: Floats, column: int, table: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of what a column adds, numbers being spread as quantiles say and levels evenly."""
-    shares = np.full(len(table), 1 / len(table))
-    if column < columns.numbers:
-        shares = np.diff(quantiles[column], prepend=0.0)
+def _moments(quantiles: Floats, column: int, table: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of what a column adds, its cells being spread as quantiles say."""
+    shares = np.diff(quantiles[column], prepend=0.0)[: len(table)]
     mean = shares @ table
     return mean, shares @ (table - mean) ** 2
 
 
-def usual_curvature(loss: Loss, columns: LevelColumns, quantiles: Floats, start: ColumnTables) -> float:
+def usual_curvature(loss: Loss, quantiles: Floats, start: ColumnTables) -> float:
     """Return the mean curvature of a loss of numbers, where scores are normal with released mean and variance."""
-    found = [_moments(columns, quantiles, column, table) for column, table in start.tables]
+    found = [_moments(quantiles, column, table) for column, table in start.tables]
     mean = start.constant[0] + sum(float(each[0][0]) for each in found)
     spread = math.sqrt(3 * sum(float(each[1][0]) for each in found))
     scores = mean + spread * np.array([-1.0, 0.0, 1.0])
