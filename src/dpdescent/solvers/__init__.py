@@ -75,4 +75,5 @@ from .second_order_settings import (
 from .sgd import AdamSettings as AdamSettings, SGDSettings as SGDSettings, adam as adam, sgd as sgd
 
 for _room in iter_modules(__path__):
-    import_module(f"{__name__}.{_room.name}")  # methods of files that are not named above
+    if not _room.name.startswith("leaf_"):  # trees, which are no method
+        import_module(f"{__name__}.{_room.name}")  # methods of files that are not named above
