@@ -3,7 +3,8 @@
 Tables are those of `benchmarks/curves.py`, Covertype (type 2 against the rest, 50,000 or 400,000 rows) and those of
 $DPDESCENT_DATA/more with two classes or a number as the label; delta 1e-6; a random fifth of the rows, or 50,000 of
 Covertype, is for testing. AUC and log-loss for classes, R2 for numbers; means over seeds, which draw rows and noise.
-``--rivals PYTHON`` also runs DP-EBM and diffprivlib's forest, by an environment that has them.
+``--rivals PYTHON ...`` also runs DP-EBM and diffprivlib's forest, by environments that have them: the latter needs a
+scikit-learn before 1.5.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def scores(table: Table, truth: np.ndarray, predicted: np.ndarray) -> dict[str, 
     return {"auc": roc_auc_score(truth, predicted), "log_loss": log_loss(truth, predicted)}
 
 
-def measure(name: str, epsilons: tuple[float, ...], seeds: int, python: str | None) -> Iterator[dict[str, Any]]:
+def measure(name: str, epsilons: tuple[float, ...], seeds: int, pythons: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield a row per seed and model."""
     table = table_named(name)
     for seed in range(seeds):
@@ -144,7 +145,8 @@ def measure(name: str, epsilons: tuple[float, ...], seeds: int, python: str | No
             rows = table.X.iloc[test]
             predicted = made.predict(rows) if table.numbers else made.predict_proba(rows)[:, 1]
             yield row | scores(table, table.y[test], predicted)
-        for each in rivals(python, table, train, test, epsilons, seed) if python else ():
+        others = [rivals(python, table, train, test, epsilons, seed) for python in pythons]
+        for each in (row for found in others for row in found):
             found = scores(table, table.y[test], np.array(each.pop("predicted")))
             yield {"table": name} | each | found
 
@@ -154,7 +156,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", help=f"some of {', '.join(TABLES)}; all but the largest by default")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rivals", metavar="PYTHON", help="of an environment with interpret-core or diffprivlib")
+    parser.add_argument("--rivals", nargs="+", default=(), metavar="PYTHON", help="of interpret-core or diffprivlib")
     asked = parser.parse_args()
     for name in asked.tables or [each for each in TABLES if each != "covertype-400000"]:
         rows = pd.DataFrame(measure(name, tuple(asked.epsilons), asked.seeds, asked.rivals))
