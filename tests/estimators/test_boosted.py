@@ -380,6 +380,21 @@ def test_what_a_fit_shows_follows_from_what_it_paid_for(kind: type, adjacency: s
     assert report.largest_share > 0.3
 
 
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_trees_that_are_given_up_show_nothing_that_was_not_paid_for(adjacency: str) -> None:
+    generator = np.random.default_rng(1)
+    X = generator.uniform(-1, 1, (600, 2))
+    y = (X[:, 0] > 0.3 * generator.normal(size=600)).astype(int)
+    model = DPBoostedTreesClassifier(
+        16.0, 1e-3, adjacency=adjacency, bounds=(-1, 1), classes=(0, 1), pieces=1, tighten=False
+    )
+    report = replay(model, X, y, neighbours=2)
+    assert report.clean, str(report)
+    fitted = DPBoostedTreesClassifier(**model.get_params() | {"random_state": 2}).fit(X, y)
+    assert fitted.n_trees_ == 0
+    assert fitted.privacy_["spent_on"]["leaf sums"] > 0
+
+
 def test_a_seed_repeats_a_fit_and_a_pickle_and_a_sparse_table_give_the_same_bits(fitted) -> None:
     X, y = crossed(2000)
     X[:, 2] = X[:, 2] > 0.5
