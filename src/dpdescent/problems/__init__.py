@@ -10,7 +10,7 @@ from .contract import (
     Need as Need,
     require_needs as require_needs,
 )
-from .linear import LinearProblem as LinearProblem
+from .linear import LinearProblem as LinearProblem, StepLosses as StepLosses, StepwiseChanges as StepwiseChanges
 from .linear_maps import Frame as Frame, Whitening as Whitening, products_with_following as products_with_following
 from .margin_losses import (
     Hinge as Hinge,
@@ -28,7 +28,6 @@ from .penalties import (
     Penalty as Penalty,
     Support as Support,
 )
-from .step_losses import StepLosses as StepLosses, StepwiseChanges as StepwiseChanges
 
 #: One of each loss, by its name: what every law of a loss is checked for.
 LOSSES: dict[str, Loss] = {

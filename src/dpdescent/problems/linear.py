@@ -2,6 +2,11 @@
 
 The objective is (1/n) sum_i l(x_i . w, y_i) + penalty(w), with a public n. No privacy, no noise and no I/O here: a
 `LinearProblem` says what is summed and how much one row can change it, nothing more.
+
+**Scores of step sizes.** A step a leads from w to w - a v. A row with the margins t and u of w and v, and the label
+y, then has the loss l(t - a u, y). `StepLosses` and `StepwiseChanges` evaluate it for one step after another,
+rounded and clipped row by row, which works for every loss. For a loss that is a function of one position they are
+not needed: `dpdescent.exact` looks up its scores in tables, with the same bounds on what one row adds.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +35,6 @@ from ..exact import (
 from ..relations import Relation, Sensitivity
 from .contract import Loss
 from .penalties import L2, Adversary, Penalty
-from .step_losses import StepLosses, StepwiseChanges
 
 # A run asks for the same few again and again.
 _clipped_sum = lru_cache(maxsize=64)(ClippedSum)
@@ -38,6 +42,86 @@ _bounded_scores = lru_cache(maxsize=64)(BoundedScores)
 _LARGEST_HESSIAN = 2**13  # half a gigabyte
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
 _ROWS_AT_ONCE = 512  # of a batch: a copy that stays in cache
+
+
+@dataclass(frozen=True)
+class StepLosses:
+    """Total losses at m step sizes clipped to [0, C], or total changes of losses clipped to [-D, D].
+
+    Notes
+    -----
+    **Privacy.** Unit: one row. A row adds to each score an integer in [0, C/unit], or in [-D/unit, D/unit], that
+    depends on its own margins and label and on public numbers. So the range of what it changes is that of
+    `BoundedScores` (C if it is removed, 2C if it is replaced) or of `SignedScores` (2D and 4D). A NaN loss counts as
+    C, and a NaN change as 0.
+    """
+
+    bounds: BoundedSum | SignedSum  # of losses or of changes: what clips and adds them
+    loss: Loss
+
+    @property
+    def unit(self) -> float:
+        """The unit of the scores."""
+        return self.bounds.unit
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Range of the change of the scores."""
+        if isinstance(self.bounds, BoundedSum):
+            return Sensitivity.of_scores(self.bounds.ceiling)
+        return Sensitivity.of_changes(self.bounds.bound)
+
+    def block(self, margins: Floats, along: Floats, labels: Floats, steps: Floats) -> Integers:
+        """Return the m totals over one block, in multiples of `unit`."""
+        with np.errstate(all="ignore"):  # a warning would reveal something about rows; what overflows is clipped
+            here = 0.0 if isinstance(self.bounds, BoundedSum) else self.loss.values(margins, labels)
+            losses = (self.loss.values(margins - a * along, labels) - here for a in steps)
+            return np.concatenate([self.bounds.block(loss) for loss in losses])
+
+
+@dataclass(frozen=True)
+class StepwiseChanges:
+    """Total changes of the loss at m step sizes, each row's change at step j within [-D_j, D_j].
+
+    Attributes
+    ----------
+    limit : int
+        2^34. A total is counted in multiples of D_j / ``limit``, as in `StepwiseScores`.
+
+    Notes
+    -----
+    **Privacy.** Unit: one row. A row's change is divided by D_j / ``limit``, rounded, and clipped as an integer: it
+    adds to every total an integer of size at most ``limit`` that depends on its own margins and label and on public
+    numbers; NaN counts as 0. That is the sensitivity of a total if a row is removed, and twice that if it is
+    replaced. Integers are added in int64, without overflow for up to 2^28 rows; callers must refuse more.
+    """
+
+    steps: tuple[float, ...]  # step sizes
+    bounds: tuple[float, ...]  # D_j, public and positive
+    loss: Loss
+    #: Losses are clipped to it before their change is taken; infinite for no clipping.
+    ceiling: float = math.inf
+    limit: ClassVar[int] = StepwiseScores.limit
+
+    def __post_init__(self) -> None:
+        if not self.steps or len(self.steps) != len(self.bounds):
+            raise InvalidParameter(f"expected one bound for each step, got {len(self.steps)} and {len(self.bounds)}")
+        if not all(bound > 0 and math.isfinite(bound) for bound in self.bounds):
+            raise InvalidParameter("bounds must be finite and above 0")
+
+    def _losses(self, margins: Floats, labels: Floats) -> Floats:
+        return np.minimum(self.loss.values(margins, labels), self.ceiling)
+
+    def block(self, margins: Floats, along: Floats, labels: Floats) -> Integers:
+        """Return the m totals over one block, in multiples of D_j / `limit`."""
+        total = np.zeros(len(self.steps), dtype=np.int64)
+        with np.errstate(all="ignore"):  # a warning would reveal something about rows; what overflows is clipped
+            before = self._losses(margins, labels)
+            for j, (step, bound) in enumerate(zip(self.steps, self.bounds, strict=True)):
+                change = np.rint((self._losses(margins - step * along, labels) - before) / bound * self.limit)
+                whole = np.clip(np.where(np.isnan(change), 0.0, change), -self.limit, self.limit)
+                total[j] = whole.astype(np.int64).sum()
+        return total
 
 
 @dataclass(frozen=True)
