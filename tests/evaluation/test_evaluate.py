@@ -258,6 +258,16 @@ def test_mapped_arrays_give_the_same_answers_as_arrays_in_memory(table, model, t
     assert evaluate(model, mapped, y, **asked).cells == evaluate(model, X, y, **asked).cells
 
 
+def test_dask_collections_give_the_same_answers_as_tables_in_memory(table, model) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    X, _, y = table
+    frame = pd.DataFrame(X, columns=[f"c{column}" for column in range(X.shape[1])]).assign(label=y)
+    parted = frames.from_pandas(frame, npartitions=3)
+    asked = {"epsilon": 0.5, "delta": 1e-7, "random_state": 0}
+    whole = evaluate(model, X, y, **asked)
+    assert evaluate(model, parted[[*frame.columns[:-1]]], parted["label"], **asked).cells == whole.cells
+
+
 def test_parquet_files_are_read_block_by_block(tmp_path) -> None:
     from dpdescent import load_dataset
     from dpdescent.tables import open_parquet

@@ -211,15 +211,25 @@ def test_long_gradients_raise_the_clip_norm_or_the_error_of_the_estimate() -> No
     quiet = Tail.of(long, 1e-9, 1.0, 0.001)
     assert (quiet.norm, quiet.missing) == (8, pytest.approx(3 * 0.11 + 12 * 0.05 + 48 * 0.02))
     assert quiet.bias == pytest.approx(np.diag([0, (0.8 * 0.04) ** 2]))
-    # Within noise of .02 only the first share is seen, and an eighth of it follows: S = .0914, .0114, .0014, .0002.
+    # Within noise of .02 only the first share is seen, a quarter of it follows: S = .10625, .02625, .00625, .00125.
     partly = Tail.of((np.array([0.08, 0.01, 0.02, 0.02]), long[1] / 2), 0.01, 1.0, 1.0)
-    agree = (0.06**2 - 2 * 0.01**2 / 0.75) / 0.09140625**2
-    excess = 0.05140625 + 2 * 0.00640625 + 4 * 0.00078125 + 8 * 0.000078125
+    # |d|^2 has noise of 2 x .01^2/.75, and the same deviation of it is given back.
+    agree = 0.06**2 / 0.10625**2
+    excess = 0.06625 + 2 * 0.01625 + 4 * 0.00375 + 8 * 0.000625
     assert (partly.norm, np.trace(partly.bias)) == (1, pytest.approx(agree * excess**2))
-    hidden = Tail.of(long, 0.045, 1.0, 0.001)  # the first share is within one deviation of a count, twice the noise
-    assert (hidden.norm, float(np.abs(hidden.bias).max())) == (1, 0)
-    unlike = Tail.of((long[0], np.array([0.0, 0.012])), 0.009, 1.0, 1.0)  # directions within their noise: no bias
-    assert float(np.abs(unlike.bias).max()) == 0
+    hidden = Tail.of((np.zeros(4), np.zeros(2)), 0.01, 1.0, 1.0)
+    # Nothing is seen: the mean of what noise of .02 hides, .8 of it, and a quarter of it after that; trapezia make
+    # 63/64 of it beyond 1. Directions may be as much alike as their noise, which is more than all that is hidden.
+    assert (hidden.norm, hidden.missing) == (1, 0)
+    beyond = 0.02 * math.sqrt(2 / math.pi) * (1 + 1 / 4 + 1 / 16 + 1 / 64)
+    alike = math.sqrt(2) * 0.01 / math.sqrt(0.75) / beyond
+    cut = 0.02 * math.sqrt(2 / math.pi) * (0.828125 + 2 * 0.203125 + 4 * 0.046875 + 8 * 0.0078125)
+    assert hidden.bias == pytest.approx(np.eye(2) * (alike * cut) ** 2 / 2)
+    unlike = Tail.of((long[0], np.array([0.0, 0.012])), 0.009, 1.0, 1.0)  # directions within their noise
+    alike = math.sqrt(2) * 0.009 / math.sqrt(0.75) / 0.15
+    assert unlike.bias == pytest.approx(np.eye(2) * (alike * 0.33) ** 2 / 2)
+    bounded = Tail.of((np.zeros(4), np.array([0.0, 0.012])), 0.01, 1.0, 1.0, bounded=True)
+    assert float(np.abs(bounded.bias).max()) == 0
     biased = dataclasses.replace(PARTS, bias=np.diag([0.0, 1.0]))
     added = FOUND.influence @ np.diag([0.0, 1.0]) @ FOUND.influence.T
     assert Sandwich.of(biased).covariance - FOUND.covariance == pytest.approx(added)

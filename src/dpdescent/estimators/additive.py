@@ -523,12 +523,15 @@ def _figure(term: Term, outputs: Sequence[str]) -> str:
     left, right, top, bottom = 44.0, 312.0, 8.0, 170.0
     noise = np.zeros(term.positions.size) if term.noise is None else _BAND * term.noise
     bands = term.effect.reshape(term.positions.size, -1)
-    lowest = min(0.0, float((bands - noise[:, None]).min()))
-    highest = max(0.0, float((bands + noise[:, None]).max()), lowest + 1e-9)
+    low, high = min(0.0, float(bands.min())), max(0.0, float(bands.max()))
+    beyond = 2 * max(high - low, float(np.median(noise)))  # bands of ends with hardly any rows are cut off there
+    lowest = max(float((bands - noise[:, None]).min()), low - beyond)
+    highest = max(min(float((bands + noise[:, None]).max()), high + beyond), lowest + 1e-9)
+    lowest, highest = min(lowest, 0.0), max(highest, 0.0)
     across = left + (right - left) * term.positions
 
     def up(values: Any) -> Any:
-        return bottom - (bottom - top) * (np.asarray(values) - lowest) / (highest - lowest)
+        return bottom - (bottom - top) * (np.clip(values, lowest, highest) - lowest) / (highest - lowest)
 
     def points(values: Floats) -> str:
         return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up(values), strict=True))

@@ -307,9 +307,11 @@ class EvaluatedRows:
     def _blocks(self) -> Iterator[tuple[Any, NDArray[Any]]]:
         if isinstance(self.table, StreamedTable):
             for part in self.table.parts:
-                for features, labels in self.table.read(part):
+                for features, labels in self.table.read_here(part):
                     if not self.table.finite:
                         require_finite_cells(features, self.table.names)
+                    if self.scorer.own and self.table.names and not sparse.issparse(features):
+                        features = pd.DataFrame(features, columns=self.table.names)
                     yield features, _labels_of(self.scorer, labels)
             return
         assert self.labels is not None

@@ -7,8 +7,8 @@ gradients, 5% for the Hessian and 3% for the covariance of gradients. Every rele
 :math:`g_t = g^* + H (u_t - u^*) + e_t`, so the last 70% of them, and the points where they were taken, are averaged:
 their noise has the variance :math:`\sum_t s_t^2/m^2`.
 
-**One fresh gradient** (squared, Huber and Poisson): 45% for `auto`, 2% for the scale r of the residuals at its
-answer, 5% for long gradients, 40% for one more gradient there, 5% for the Hessian and 3% for the covariance.
+**One fresh gradient** (squared, Huber and Poisson): 30% for `auto`, 2% for the scale r of the residuals at its
+answer, 20% for long gradients, 40% for one more gradient there, 5% for the Hessian and 3% for the covariance.
 Residuals are shorter than the range of the target, so that a clip norm of kappa R r is enough for most rows,
 :math:`\kappa = 3 (n\mu/D/200)^{0.3}` between 3 and 8. Rows far beyond R have smaller weights (`longest_reach`).
 
@@ -19,8 +19,11 @@ released (`LongGradients`; for `auto` after a quarter of the steps). With S(t) t
 out of it; the product of both is x(C). C is the multiple with the least :math:`\sigma_g(C)^2 + x(C)^2/k`, and what
 remains of x is added to the error of the gradient: along d to the share in which noise does not explain d, and in any
 direction otherwise. The shares between two norms are believed up to the first one within a deviation of its noise,
-each as at most half of the one before, as for tails with a mean. Those that noise hides are taken to be an eighth of
-the one before, as for tails with a third moment, and no more than that deviation.
+each as at most half of the one before, as for tails with a mean. Those that noise hides are taken to be a quarter of
+the one before, as for tails with a variance, without which no interval would hold, and no more than that deviation.
+If it hides the first one, that is the mean of what it may be. |d|^2 is larger by a deviation of its noise's square.
+Residuals of a logistic loss are bounded, and gradients long where rows are: shares are then an eighth of the one
+before, as for tails with a third moment, and what noise hides is not added.
 
 Both matrices are measured at the point of the estimate (`dpdescent.queries.sandwich`): the Hessian with the clip norm
 of the gradients, the covariance with the least one, and raised by the mean square length that C has beyond it.
@@ -37,6 +40,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from ..arrays import Floats
 from ..curator import Curator
@@ -54,7 +58,7 @@ from .sandwich_errors import ExpectedLoss, Sandwich, SandwichParts
 _FEWEST_ROWS = 300  # n mu: with fewer there are no coordinates in which errors are known
 _SCARCE_ROWS = 40  # n mu/D, below which noise hides some directions of the Hessian
 _HESSIAN, _COVARIANCE, _SCALE, _FRESH = 0.05, 0.03, 0.02, 0.40  # shares of the budget
-_LONG = 0.05  # of the budget, for gradients that may be clipped
+_LONG, _LONG_FRESH = 0.05, 0.20  # of the budget, for gradients that may be clipped
 _NORMS = 8  # to which gradients may be clipped, each twice the one before
 _SEEN = 1.0  # standard deviations of noise: a share of long gradients within them counts as nothing
 _AVERAGED = 0.7  # of the gradients
@@ -111,27 +115,40 @@ class Tail:
     missing: float
 
     @classmethod
-    def of(cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float) -> Tail:
+    def of(
+        cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float, bounded: bool = False
+    ) -> Tail:
         """Choose C among ``least`` times powers of two, by what noise and the bias add to the error of a coordinate.
 
         ``long`` is what `LongGradients` has answered for these norms, its noise having the deviation ``noise`` for a
-        weight of 1; ``deviation`` is that of a coordinate of the gradient if it is clipped to ``least``.
+        weight of 1; ``deviation`` is that of a coordinate of the gradient if it is clipped to ``least``. With
+        ``bounded`` residuals nothing is taken for long that noise hides.
         """
         (shares, together), per_count, per_direction = long, 2 * noise, noise / math.sqrt(0.75)
         kept = shares[: int(np.minimum.accumulate(shares > _SEEN * per_count).sum())]
         halves = 2.0 ** np.arange(kept.size)
         kept = np.minimum.accumulate(kept * halves) / halves
-        further = (kept[-1] if kept.size else 0.0) / 8.0 ** np.arange(1, shares.size + 1 - kept.size)
+        thinner = 8.0 if bounded else 4.0
+        unseen = 0.0 if bounded else _hidden_mean(shares[0], per_count)
+        first = kept[-1] / thinner if kept.size else unseen
+        further = first / thinner ** np.arange(shares.size - kept.size)
         believed = np.append(kept, np.minimum(further, per_count))
         norms, beyond = least * 2.0 ** np.arange(believed.size + 1), float(believed.sum())
         cut = np.cumsum((np.diff(norms) * _beyond(believed))[::-1])[::-1]
         k, squared = together.size, max(float(together @ together), 1e-300)
         sure = max(1 - k * per_direction**2 / squared, 0.0)
-        alike = min(math.sqrt(sure * squared) / beyond, 1.0) if beyond > 0 else 0.0
+        hidden = 0.0 if bounded else math.sqrt(2 * k) * per_direction**2
+        alike = min(math.sqrt(sure * squared + hidden) / beyond, 1.0) if beyond > 0 else 0.0
         best = int(np.argmin((deviation * norms[:-1] / least) ** 2 + (alike * cut) ** 2 / k))
         pointing = sure * np.outer(together, together) / squared + (1 - sure) * np.eye(k) / k
         added = np.append(0.0, np.cumsum(np.diff(norms**2) * _beyond(np.append(kept, 0.0 * further))))
         return cls(least, float(norms[best]), (alike * cut[best]) ** 2 * pointing, float(added[best]))
+
+
+def _hidden_mean(share: float, deviation: float) -> float:
+    """Return the mean of a share of 0 or more, of which all are alike likely, given one with normal noise."""
+    seen = share / deviation
+    return float(deviation * (seen + math.exp(norm.logpdf(seen) - norm.logcdf(seen))))
 
 
 def _beyond(shares: Floats) -> Floats:
@@ -177,7 +194,7 @@ def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = 
     trajectory = Trajectory(
         clip_again=None if fresh else partial(_measure_clip, curator, _LONG * curator.budget, tails)
     )
-    later = _HESSIAN + _COVARIANCE + (_SCALE + _LONG + _FRESH if fresh else 0.0)
+    later = _HESSIAN + _COVARIANCE + (_SCALE + _LONG_FRESH + _FRESH if fresh else 0.0)
     with curator.setting_aside(later * curator.budget):
         run = buy_descent(curator, settings, progress, trajectory, _LARGEST_CLIP)
     assert not isinstance(run, Columns), "columns are few enough to be whitened"
@@ -272,7 +289,7 @@ def _measure_gradient(curator: Curator, run: Any, richness: float) -> _At:
     weights, soft_norm = geometry.weights(point), longest_reach(richness, point.size) * geometry.length
     scale = _measure_residuals(curator, weights, _SCALE * curator.budget)
     least = min(run.clip_norm, residual_multiple(richness) * geometry.length * scale)
-    deviation, amount = gradient_deviation(curator, least, noise), _LONG * curator.budget
+    deviation, amount = gradient_deviation(curator, least, noise), _LONG_FRESH * curator.budget
     tail = _measure_tail(curator, amount, run, point, least, soft_norm, deviation)
     gradient = curator.answer(Gradient(weights, tail.norm, noise, geometry.frame, soft_norm, joint=True))
     return _At(point, gradient, gradient_deviation(curator, tail.norm, noise), tail, soft_norm, soft_norm)
@@ -293,7 +310,8 @@ def _measure_tail(
     geometry = run.geometry
     norms = np.ldexp(np.float64(least), np.arange(_NORMS))
     asked = LongGradients(geometry.weights(point), norms, curator.gaussian(amount), geometry.frame, soft_norm)
-    return Tail.of(curator.answer(asked), curator.deviation(1.0, amount), least, deviation)
+    bounded = isinstance(curator.problem.loss, Logistic)
+    return Tail.of(curator.answer(asked), curator.deviation(1.0, amount), least, deviation, bounded)
 
 
 def _averaged(trajectory: Trajectory, tail: Tail, soft_norm: float, expected: ExpectedLoss) -> _At:

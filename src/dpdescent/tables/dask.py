@@ -101,6 +101,9 @@ class DaskTable(StreamedTable):
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"parts": (), "lengths": ()}  # workers get the rows of a part handed over
 
+    def read_here(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        return self.read(without_cells(dask_package().compute, *part))
+
     def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
         features, labels = (each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for each in part)
         if features.dtype.kind == "O":  # columns with a marker for missing cells

@@ -60,6 +60,10 @@ class StreamedTable(ABC):
     def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
         """Yield features, a dense or CSR array of numbers, and labels as they are stored, a few rows at a time."""
 
+    def read_here(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield what `read` does, in this process, of a part that a cluster may have."""
+        return self.read(part)
+
     def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
         """Yield what `read` does, and the marks of the rows (`dpdescent.curator.kept_rows`).
 
