@@ -39,6 +39,7 @@ _SLACK = 1 + 2.0**-12  # rounding of sums in a descent over permuted rows
 #: Mechanisms whose privacy loss distribution is that of a bound.
 _BOUNDED = {"exponential-mechanism", "above-threshold", "shuffled-descent", "printed-price"}
 _DRAWS = 2**40  # of noise, in one run at most
+_APART, _KEPT = 2.0**-240, 2.0**-30  # total variation of a draw that is proved, and the share of delta kept for all
 _PLD_LARGEST = 200.0  # epsilon from which distributions take too many points
 
 
@@ -568,10 +569,12 @@ def _require_listing(statement: Mapping[str, Any]) -> None:
 def _require_sampler_error(statement: Mapping[str, Any]) -> None:
     """Raise unless what inexact samplers add to delta follows from the distance of a draw from its law."""
     stated = statement["sampler_error"]
-    epsilon = min(statement["epsilon"], 700.0)
-    adds = min(1.0, (1 + math.exp(epsilon)) * stated["draws"] * stated["total_variation_per_draw"])
-    if not math.isclose(stated["delta"], adds, rel_tol=_ROUNDING) or stated["draws"] < _DRAWS:
+    draws, apart, epsilon = stated["draws"], stated["total_variation_per_draw"], min(statement["epsilon"], 700.0)
+    adds = min(1.0, (1 + math.exp(epsilon)) * draws * apart)
+    if draws < _DRAWS or apart < _APART or not math.isclose(stated["delta"], adds, rel_tol=_ROUNDING):
         raise RefusedError("what the samplers add to delta does not follow from their distance from the exact laws")
+    if stated["within_delta"] and adds > statement["delta"] * _KEPT * (1 + _ROUNDING):
+        raise RefusedError("what the samplers add to delta is not within it")
 
 
 def _pieces(data: Mapping[str, Any]) -> list[str]:

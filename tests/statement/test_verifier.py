@@ -137,6 +137,13 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no charges": lambda data: data.pop("charges"),
     "another version": lambda data: data.update(version=2),
     "better samplers": lambda data: data["sampler_error"].update(total_variation_per_draw=1e-80),
+    "exact samplers": lambda data: data["sampler_error"].update(total_variation_per_draw=0.0, delta=0.0),
+    "samplers twice as good": lambda data: data["sampler_error"].update(
+        total_variation_per_draw=2.0**-241, delta=data["sampler_error"]["delta"] / 2
+    ),
+    "more draws than delta has room for": lambda data: data["sampler_error"].update(
+        draws=2**240, delta=min(1.0, data["sampler_error"]["delta"] * 2.0**200)
+    ),
     "fewer draws": lambda data: data["sampler_error"].update(
         draws=2**20, delta=data["sampler_error"]["delta"] / 2**20
     ),
