@@ -270,6 +270,16 @@ def test_trees_that_find_nothing_are_given_up_and_the_additive_model_gets_their_
     np.testing.assert_allclose(model._start.scores(levels)[:, 0], model.decision_function(X), atol=0.1)
 
 
+@pytest.mark.parametrize("shares", [{"share_columns": 0.7}, {"share_norm": 0.2, "share_whitening": 0.3}], ids=str)
+def test_shares_that_are_allowed_are_never_refused_after_something_was_paid_for(shares: dict[str, float]) -> None:
+    """What is set aside for trees may raise the shares of coordinates, but not beyond what settings may be."""
+    generator = np.random.default_rng(0)
+    X, y = generator.uniform(-1, 1, (150, 3)), np.arange(150) % 2
+    model = classifier(200.0, solver_options=shares, random_state=0).fit(X, y)
+    assert model.privacy_["spent"] <= model.privacy_["budget"]
+    assert model.n_iter_ >= 20
+
+
 def test_two_columns_that_act_together_among_many_are_found() -> None:
     generator = np.random.default_rng(0)
     X = generator.uniform(-1, 1, (30_000, 24))

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from dpdescent import (
     Adversary,
@@ -169,6 +169,29 @@ def test_a_shared_ledger_records_the_same_charges_and_pays_nothing() -> None:
     ledger = Ledger(8.0, 1e-5, currency="gdp")
     clean(replay(model(DPLogisticRegression, ledger=ledger), *table(DPLogisticRegression), neighbours=2))
     assert ledger.spent == 0
+
+
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize(
+    ("kind", "together"),
+    [
+        (DPBoostedTreesClassifier, False),
+        pytest.param(DPBoostedTreesClassifier, True, marks=pytest.mark.slow),
+        pytest.param(DPBoostedTreesRegressor, False, marks=pytest.mark.slow),
+        pytest.param(DPBoostedTreesRegressor, True, marks=pytest.mark.slow),
+    ],
+)
+def test_trees_are_given_up_or_kept_by_what_was_paid_for(kind: type, adjacency: str, together: bool) -> None:
+    """A quarter of the trees are grown; then the additive model gets their budget, or the other trees are grown."""
+    X, y = table(kind)
+    if together:
+        acting = np.sign(X[:, 0] * X[:, 1])
+        y = (acting > 0).astype(int) if kind is DPBoostedTreesClassifier else 0.9 * acting
+    made = model(kind, adjacency=adjacency).set_params(epsilon=200.0, random_state=1)
+    assert (clone(made).fit(X, y).n_trees_ > 0) == together
+    made.set_params(random_state=None)
+    clean(replay(made, X, y, neighbours=2))
+    shows_the_same(replay(made, X, y, neighbours=[Neighbour(*corners(kind, ROWS))]))
 
 
 # Units -----------------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ _LEAST_STEPS, _LEAST_STEPS_OF_CLASSES = 20, 32  # several classes need more step
 _LARGE_RICHNESS = 2000
 _LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the least number of them
 _FEWEST_STEPS, _MOST_STEPS = 4, 300
+_LARGEST_SHARES = 0.9  # of the budget, for all but gradients
 _MOST_AT_FIRST = 5 / 3  # of the usual shares of coordinates, where a part of the budget is set aside
 _CONSTANT_STEPS, _CONSTANT_CLIP = 4, 0.7  # for the intercept alone
 # How long a step is: eta_t g/h with eta_t = max(1/t, 0.4), in units of scores of a typical row.
@@ -137,7 +138,7 @@ class AutoSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = [getattr(self, each.name) for each in fields(self) if each.name.startswith("share_")]
-        if not self.share_norm + sum(shares) < 0.9:
+        if not self.share_norm + sum(shares) < _LARGEST_SHARES:
             raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
 
     def choose_currency(self, facts: Facts) -> str:
@@ -174,13 +175,15 @@ def _begun(curator: Curator, settings: AutoSettings) -> tuple[int, int, AutoSett
     """Return the steps of a run that may be resumed, how many are taken at once, and what is paid for coordinates.
 
     What is set aside may come back. So coordinates get what they would of the whole budget, as far as steps can do
-    without it, and steps are as noisy as those of a whole run, as long as enough of them are left to converge.
+    without it and shares that were given allow, and steps are as noisy as those of a whole run, as long as enough of
+    them are left to converge.
     """
-    more = min(1 + curator.set_aside / curator.budget, _MOST_AT_FIRST)
-    rows = effective_rows(curator) * math.sqrt(more)
-    whole = _iterations(rows / math.prod(curator.problem.shape), rows, curator)
     names = ("share_norm", "share_columns", "share_whitening")
     coordinates = settings.share_norm + sum(getattr(settings, name) for name in names)
+    allowed = (_LARGEST_SHARES - 0.01 - settings.share_curvature) / coordinates
+    more = max(min(1 + curator.set_aside / curator.budget, _MOST_AT_FIRST, allowed), 1.0)
+    rows = effective_rows(curator) * math.sqrt(more)
+    whole = _iterations(rows / math.prod(curator.problem.shape), rows, curator)
     part = (1 / more - coordinates) / (1 - coordinates)
     shares = {name: more * getattr(settings, name) for name in names}
     return whole, max(round(part * whole), min(whole, _LEAST_STEPS)), replace(settings, **shares)
