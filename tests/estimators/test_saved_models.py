@@ -228,3 +228,10 @@ def test_modules_of_pytorch_say_what_to_do_instead(tmp_path: Path) -> None:
 
     with warnings.catch_warnings(), pytest.raises(UnsupportedModel, match="state_dict"):
         DPModuleClassifier(torch.nn.Linear(3, 2)).save(tmp_path / "m.json")
+
+
+def test_a_model_of_an_earlier_release_is_read_and_predicts_the_same() -> None:
+    """Kept as 0.1.0 has written it: its digest fits, its prices are ours, and its statement says who wrote it."""
+    model = dpdescent.load(Path(__file__).parent / "kept" / "model-0.1.0.json")
+    assert model.privacy_["library_version"] == "0.1.0"
+    assert model.predict_proba([[0.5, 0.25]])[0, 1] == pytest.approx(0.9991001041579619, rel=1e-12)
