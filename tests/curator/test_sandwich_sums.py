@@ -84,6 +84,40 @@ def test_answers_are_the_sums_that_the_formulas_say(loss: Loss) -> None:
     assert scale == pytest.approx(np.mean(np.minimum(np.abs(residuals), 1) ** 2), abs=1e-4)
 
 
+def test_rows_are_not_shortened_because_coordinates_are_stretched() -> None:
+    """Where no row reaches the cap, coordinates that are 8 times as long make the Hessian 64 times as large."""
+    features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
+    coordinates, curvatures = features @ MATRIX, Logistic().curvatures(features @ WEIGHTS, labels)
+    soft = np.sqrt(np.minimum(1, 2.0 / np.linalg.norm(coordinates, axis=1)))
+    expected = 64 * (coordinates * (soft * curvatures)[:, None]).T @ coordinates / 10
+    asked = asked_of(features, labels, Logistic())
+    found = asked.answer(hessian(100.0, cap=500.0, stretched=8 * np.eye(D)))
+    assert found == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("spread", [6, 20])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_no_stretching_lets_a_row_move_a_sum_by_more_than_is_declared(loss: Loss, spread: int) -> None:
+    generator = np.random.default_rng(spread)
+    for _ in range(4):
+        features, labels = rows_and_labels(generator, loss, 3)
+        features[0], features[1] = 1.0, 10.0 ** generator.uniform(-6, 0, D)
+        features = GRID.place(features)
+        axes = np.linalg.qr(generator.normal(size=(D, D)))[0]
+        stretched = (axes * 2.0 ** generator.uniform(-spread, spread, D)) @ axes.T
+        cap, reach = 10.0 ** generator.uniform(-2, 2, 2)
+        query = hessian(1e3, cap=cap, reach=reach, stretched=(stretched + stretched.T) / 2)
+
+        def total(rows: list[int], features: Any = features, labels: Any = labels, query: Any = query) -> Any:
+            found = asked_of(features[rows], labels[rows], loss)
+            found.answer(query)
+            return sums(found)[0]
+
+        for one in range(3):
+            assert share_of_sensitivity(total([one]), total([]), "zero-out") <= 1
+            assert share_of_sensitivity(total([one]), total([(one + 1) % 3]), "replace-one") <= 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> None:
@@ -136,7 +170,8 @@ def test_one_row_can_move_a_matrix_by_what_is_declared_and_a_replaced_one_by_mor
 
 
 def test_a_unit_of_several_rows_moves_a_sum_by_so_many_times_as_much() -> None:
-    for query in (hessian(1.0), covariance(1.0), lengths(), ResidualScale(WEIGHTS, QUIET)):
+    stretched = hessian(1.0, stretched=STRETCHED)
+    for query in (hessian(1.0), stretched, covariance(1.0), lengths(), ResidualScale(WEIGHTS, QUIET)):
         features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
         plan = query.plan(asked_of(features, labels, Logistic()).public())
         one, three = plan.parts[0].sensitivity, plan.for_units(3).parts[0].sensitivity
@@ -150,7 +185,7 @@ def test_several_margins_and_other_coordinates_are_refused() -> None:
     bare = ClippedHessian(WEIGHTS, 1.0, 0.2, 1.5, QUIET, None, 2.0)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="pass a Whitening"):
         asked.answer(bare)
-    for wrong in (np.eye(D - 1), np.full((D, D), np.nan), np.triu(np.ones((D, D)))):
+    for wrong in (np.eye(D - 1), *(np.full((D, D), each) for each in (np.nan, np.inf)), np.triu(np.ones((D, D)))):
         with pytest.raises(InvalidParameter, match="symmetric"):
             asked.answer(hessian(1.0, stretched=wrong))
     assert asked.ledger.spent == 0
