@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .statement import PrivacyStatement as PrivacyStatement
     from .tables import BoundedEncoder as BoundedEncoder, Schema as Schema, draft_schema as draft_schema
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: The public names of each module.
 _PUBLIC = {

@@ -104,6 +104,11 @@ def test_the_citation_says_what_the_package_says() -> None:
         assert f"\n{field}" in f"\n{citation}"
     assert f"\nlicense: {PROJECT['license']}\n" in citation
     assert f"\nversion: {VERSION}\n" in citation
+    released = re.search(
+        rf"^## {re.escape(VERSION)} \((\d+-\d+-\d+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert released is not None
+    assert f"\ndate-released: {released[1]}\n" in citation
     assert all(f"name: {author['name']}" in citation for author in PROJECT["authors"])
     keywords = set(re.findall(r"^  - ([a-z ]+)$", citation.partition("references:")[0], re.MULTILINE))
     assert keywords == set(PROJECT["keywords"])
