@@ -324,6 +324,25 @@ def _matches(rows: pd.DataFrame, key: tuple[Any, ...]) -> pd.Series:
     return found
 
 
+def print_cells(rows: list[dict[str, Any]], worst: int, verbose: bool) -> None:
+    """Print how often each rival is better, and the worst cells."""
+    cells = pd.DataFrame(compared(pd.DataFrame(rows)))
+    pd.set_option("display.width", 200, "display.max_rows", 10_000)
+    if verbose:
+        print(cells.drop(columns=["better", "size"]).to_string(index=False, float_format="%.4f"))
+    for rival, theirs in cells.groupby("rival", sort=False):
+        wins, worse = int(theirs["better"].sum()), int(theirs["worse"].sum())
+        print(f"against {rival}: {len(theirs)} cells, better in {wins}, worse beyond noise and 1% in {worse}")
+    bad = cells[cells["worse"] & (cells["rival"] != "no privacy")].sort_values("size", ascending=False)
+    print("worst cells:" if len(bad) else "no cell is worse than a rival with privacy, or the prior")
+    for each in bad.head(worst).to_dict("records"):
+        print(
+            f"  {each['table']}, {each['model']}, epsilon {each['epsilon']:g}, told {each['told']}: "
+            f"{each['loss']:.4f}, {each['rival']} {each['theirs']:.4f}, "
+            f"difference {each['gap']:.4f} ({each['error']:.4f})"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="all tables, six epsilons, five splits")
@@ -353,21 +372,7 @@ def main() -> None:
         print(f"{name}: done", flush=True)
         if asked.json is not None:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
-    cells = pd.DataFrame(compared(pd.DataFrame(rows)))
-    pd.set_option("display.width", 200, "display.max_rows", 10_000)
-    if asked.verbose:
-        print(cells.drop(columns=["better", "size"]).to_string(index=False, float_format="%.4f"))
-    for rival, theirs in cells.groupby("rival", sort=False):
-        wins, worse = int(theirs["better"].sum()), int(theirs["worse"].sum())
-        print(f"against {rival}: {len(theirs)} cells, better in {wins}, worse beyond noise and 1% in {worse}")
-    bad = cells[cells["worse"] & (cells["rival"] != "no privacy")].sort_values("size", ascending=False)
-    print("worst cells:" if len(bad) else "no cell is worse than a rival with privacy, or the prior")
-    for each in bad.head(asked.worst).to_dict("records"):
-        print(
-            f"  {each['table']}, {each['model']}, epsilon {each['epsilon']:g}, told {each['told']}: "
-            f"{each['loss']:.4f}, {each['rival']} {each['theirs']:.4f}, "
-            f"difference {each['gap']:.4f} ({each['error']:.4f})"
-        )
+    print_cells(rows, asked.worst, asked.verbose)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation:
         assert labels == ["label counts", *BOUGHT_FIRST[:-1]] + ["gradient"] * result.iterations
     else:
         assert effective_rows(curator) >= 300
-        assert labels == BOUGHT_FIRST + ["gradient and curvature"] * result.iterations
+        assert labels == BOUGHT_FIRST + ["gradient and curvature"] * result.iterations + ["gradient"] * 3
 
 
 def test_shares_are_what_the_settings_say() -> None:
@@ -127,12 +127,15 @@ def test_shares_are_what_the_settings_say() -> None:
         "second moments": 0.12,
         "gradient and curvature": 0.78,
     }
-    assert shares == pytest.approx(expected, rel=1e-6)
+    look = shares.pop("gradient")  # at the intercept
+    assert 0 < look <= 0.05
+    assert shares == pytest.approx({name: (1 - look) * share for name, share in expected.items()}, rel=1e-6)
     curator = make_curator(1.0)
     auto(curator, AutoSettings())
     pairs = [entry.cost.parts for entry in curator.ledger.entries if isinstance(entry.cost, Composed)]
     curvatures = sum(curvature.mu_squared() for _, curvature in pairs)
-    assert curvatures == pytest.approx(0.02 * curator.budget, rel=1e-6)
+    looked = sum(entry.price for entry in curator.ledger.entries if entry.label == "gradient")
+    assert curvatures == pytest.approx(0.02 * (curator.budget - looked), rel=1e-6)
     squared = make_curator(1.0, Squared())
     auto(squared, AutoSettings())
     labels = [entry.label for entry in squared.ledger.entries]
@@ -535,6 +538,22 @@ def test_classes_that_nothing_explains_are_predicted_about_evenly(rows: int, col
     assert np.mean(losses) < 1.03 * math.log(10)
 
 
+def test_rare_classes_are_predicted_as_often_as_they_are() -> None:
+    """Clipping shortens the gradients of rare classes, so that without a last look 10.5% are predicted for 15%.
+
+    Means of four seeds, with standard deviations of 1% each.
+    """
+    generator = np.random.default_rng(0)
+    X, y = (generator.random((4000, 10)) < 0.03).astype(float), (generator.random(4000) < 0.15).astype(int)
+
+    def predicted(seed: int) -> float:
+        known = {"bounds": (0, 1), "binary_features": range(10), "classes": [0, 1]}
+        model = DPLogisticRegression(0.5, 1e-6, random_state=seed, **known).fit(X, y)
+        return float(model.predict_proba(X)[:, 1].mean())
+
+    assert abs(np.mean([predicted(seed) for seed in range(4)]) - y.mean()) < 0.02
+
+
 def test_rare_ones_are_stretched_less_than_small_numbers() -> None:
     """Two columns of the same variance: ones in 1% of the rows, and numbers near 0.15. A third is always near 1."""
     generator, rows = np.random.default_rng(0), 4000
@@ -630,7 +649,7 @@ def test_declared_zeros_and_ones_help_where_noise_hides_them() -> None:
     """At so small a budget two moments cannot tell a small number that matters from ones that do not.
 
     The label hangs on a number near 0.05; there are 30 columns of rare ones. Means of 8 seeds: 0.415 if that is
-    declared and 0.433 if not, with standard deviations of 0.006 and 0.022.
+    declared and 0.430 if not, with standard deviations of 0.006 and 0.022.
     """
     generator, rows = np.random.default_rng(0), 20_000
     number = generator.uniform(0, 0.1, rows)
@@ -646,7 +665,7 @@ def test_declared_zeros_and_ones_help_where_noise_hides_them() -> None:
             found.append(float(np.logaddexp(0, (1 - 2 * y) * scores).mean()))
         return float(np.mean(found))
 
-    assert objective(range(1, 31)) < 0.42 < 0.43 < objective(None)
+    assert objective(range(1, 31)) < 0.42 < 0.425 < objective(None)
 
 
 def test_many_classes_converge_as_epsilon_grows() -> None:

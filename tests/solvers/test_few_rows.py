@@ -12,7 +12,7 @@ from test_agd import make_curator
 
 from dpdescent import DPLinearSVC, DPLogisticRegression
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.few_rows import _Estimate, _signal, learns_from_few_rows
+from dpdescent.solvers.few_rows import Estimate, _signal, learns_from_few_rows
 from dpdescent.solvers.rules import effective_rows
 
 DELTA = 1e-6
@@ -103,7 +103,7 @@ def test_other_models_and_settings_keep_to_their_own_way() -> None:
 
 def test_an_estimate_weighs_what_it_knows_by_its_variance() -> None:
     """A slope h (v - v*) with noise s is a measurement v - slope/h of v* with variance (s/h)^2."""
-    before = _Estimate(2.0, 0.5)
+    before = Estimate(2.0, 0.5)
     after = before.after(slope=3.0, noise=0.4, curvature=1.5)
     measured, variance = 2.0 - 3.0 / 1.5, (0.4 / 1.5) ** 2
     weight = (1 / variance) / (1 / variance + 1 / 0.5)
@@ -114,16 +114,16 @@ def test_an_estimate_weighs_what_it_knows_by_its_variance() -> None:
 
 def test_counts_are_moved_to_equal_frequencies_by_as_much_as_their_noise_explains() -> None:
     """The rule of James & Stein; where the truth is equality, the squared error is a quarter of what it was."""
-    clear = _Estimate(-2.0, 0.25).shrunk()
+    clear = Estimate(-2.0, 0.25).shrunk()
     assert float(clear.value) == pytest.approx(-2.0 * (1 - 0.25 / 4))
     assert clear.variance == pytest.approx(0.25 * (1 - 0.25 / 4))
-    faint = _Estimate(0.4, 0.25).shrunk()
+    faint = Estimate(0.4, 0.25).shrunk()
     assert float(faint.value) == 0.0
     assert faint.variance == pytest.approx(0.025)
-    classes = _Estimate(np.array([1.0, 2.0, 6.0]), 1.0).shrunk()
+    classes = Estimate(np.array([1.0, 2.0, 6.0]), 1.0).shrunk()
     assert np.asarray(classes.value) == pytest.approx((1 - 2 / 14) * np.array([-2.0, -1.0, 3.0]))
     noisy = np.random.default_rng(0).normal(0, 1, (2000, 3))  # their squared error, less their mean, is 2
-    errors = [np.sum(np.asarray(_Estimate(each, 1.0).shrunk().value) ** 2) for each in noisy]
+    errors = [np.sum(np.asarray(Estimate(each, 1.0).shrunk().value) ** 2) for each in noisy]
     assert 0.3 < np.mean(errors) < 0.55
 
 

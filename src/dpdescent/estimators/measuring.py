@@ -22,7 +22,7 @@ from ..queries import ColumnHistograms, LabelCounts, RowCount
 from ..relations import Sensitivity
 from ..solvers import Settings
 from ..tables import StreamedTable
-from ..tables.bounds import first_share, measured_ends, share_of_bounds, tightened_ends
+from ..tables.bounds import first_share, measured_ends, share_of_bounds, share_of_target, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells
 from .target_ends import TargetEnds, target_ends
@@ -100,7 +100,9 @@ class Measurement:
 
     def buy_target(self, y: Any, low: float = -math.inf, high: float = math.inf) -> TargetEnds:
         """Buy the ends of a target, of one column, within given ones."""
-        return target_ends(self._ask(1), _columns(y, np.arange(1)), self.rows, low, high)
+        return target_ends(
+            self._ask(1, share_of_target(self.effective_rows)), _columns(y, np.arange(1)), self.rows, low, high
+        )
 
     def buy_tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy narrower ends within given bounds where columns need much less; return ``given`` itself if none do."""

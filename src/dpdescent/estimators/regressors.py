@@ -204,7 +204,7 @@ class DPLinearRegression(ScaledRegressor):
     ----------
     target_bounds : (low, high), optional
         Public bounds of the target. Values outside are clipped, and predictions stay inside. They are outer limits:
-        with 27 effective rows or more, narrower ones are measured by a histogram, for 2% of the budget or more where
+        with 6 effective rows or more, narrower ones are measured by a histogram, for 2% of the budget or more where
         there are few rows, unless ``tighten`` is False or other parameters are in units of them. None measures them
         in the same way. ``target_bounds_`` has the result. With a heavy tail about half a percent of the rows is
         clipped, or more where noise hides more.

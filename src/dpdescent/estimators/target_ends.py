@@ -68,7 +68,8 @@ def target_ends(
     """
     counts, noise = ask(rungs(cells), RUNGS)
     given = math.isfinite(low) and math.isfinite(high)
-    found = column_ends(counts[0], noise, rows, rare=0.0)
+    largest = max(-low, high) if given else 1.0
+    found = column_ends(counts[0], noise, rows, rare=0.0, near=largest)
     if found is None:
         return TargetEnds(low, high, None) if given else TargetEnds(-1.0, 1.0, None)
     rare = _LIKELY * noise

@@ -37,7 +37,7 @@ import numpy as np
 from ..arrays import Floats
 from ..curator import Curator
 from ..errors import InvalidParameter
-from ..exact import one_library_thread
+from ..exact import exp, one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from ..queries import Gradient, GradientAndCurvature, moment_bits, require_frame
 from .coordinates import (
@@ -49,7 +49,13 @@ from .coordinates import (
     measure_columns,
     measure_whitening,
 )
-from .few_rows import FEW_ROWS, buy_direction_and_length, learns_from_few_rows
+from .few_rows import (
+    CLIPPING,
+    FEW_ROWS,
+    Estimate,
+    buy_direction_and_length,
+    learns_from_few_rows,
+)
 from .method import Count, Fraction, Progress, Settings, SolverResult, Within, method, report
 from .prior_first import SCALE_AGAIN, Start, fits_numbers, measure_longest, measure_start
 from .rules import (
@@ -98,6 +104,8 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
 _LEAST_SIGNAL = 0.01  # share of the scores that is kept even if noise explains all of them
+# The last look at the intercept of classes: its share of the budget times n mu, and at most.
+_LOOK_ROWS, _LARGEST_LOOK, _LOOKS = 10.0, 0.05, 3
 _TRUSTED = 2.0  # for two classes and curves, which are shrunk later: left alone if noise explains less than half
 
 
@@ -164,11 +172,15 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     whole, paid, steps = 0, settings, None
     if curator.set_aside and settings.iterations is None:
         whole, steps, paid = _begun(curator, settings)
-    run = buy_descent(curator, paid, progress, steps=steps)
+    looks = learns_from_few_rows(problem) and rows_of_privacy >= FEW_ROWS and not curator.set_aside
+    share = min(_LOOK_ROWS / rows_of_privacy, _LARGEST_LOOK) if looks else 0.0
+    with curator.setting_aside(share * curator.budget):
+        run = buy_descent(curator, paid, progress, steps=steps)
     if isinstance(run, Columns):
         return buy_direction_and_length(curator, settings, progress, run)
+    result = run.buy_result(progress) if looks else run.result()
     report(progress, 1.0)
-    return replace(run.result(), resume=partial(run.buy_more, whole) if whole and run.steps == steps else None)
+    return replace(result, resume=partial(run.buy_more, whole) if whole and run.steps == steps else None)
 
 
 def _begun(curator: Curator, settings: AutoSettings) -> tuple[int, int, AutoSettings]:
@@ -379,7 +391,7 @@ class _Run:
         walk = _AVERAGED / max(self._iterations, 1) * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
         noises = self._noises()
         again = self._curator.problem.curves and loss.outputs == 1 and self._start is None
-        kept = noises.kept(point, geometry.features) * (_TRUSTED if again else 1.0)
+        kept = noises.kept(point, geometry.features, self._curator.rows) * (_TRUSTED if again else 1.0)
         shrinkage = 1 / min(max(kept, _LEAST_SIGNAL), 1.0)
         if loss.outputs == 1:
             shrinkage = max(shrinkage, walk)
@@ -396,6 +408,30 @@ class _Run:
             noise_factor=factor,
             column_evidence=geometry.evidence,
         )
+
+    def buy_result(self, progress: Progress | None) -> SolverResult:
+        """Return the result after a last look at the intercept of each class, by residuals that are not clipped.
+
+        Clipping shortens the gradients of rows that are predicted badly. Most of these are of rare classes, which
+        would be predicted too seldom.
+        """
+        result, curator, loss = self.result(), self._curator, self._curator.problem.loss
+        only = _constant_alone(curator.problem)
+        logits = np.append(self._average[-1] / self._average_weight, [0.0] * (loss.outputs == 1))
+        odds = exp(logits - logits.max())
+        shares = odds / odds.sum()
+        curvature = float(np.mean(shares * (1 - shares)))
+        constant = Estimate(np.zeros(result.weights.shape[1:]), self._noises().variance_of_constant() + CLIPPING)
+        for left in range(_LOOKS, 0, -1):
+            amount = curator.remaining / left
+            weights = result.weights.copy()
+            weights[-1] += constant.value
+            slope = curator.answer(Gradient(weights, loss.lipschitz, curator.gaussian(amount), only))[0]
+            constant = constant.after(slope, curator.deviation(loss.lipschitz, amount), curvature)
+            report(progress, 1 - curator.remaining / curator.budget)
+        weights = result.weights.copy()
+        weights[-1] += constant.value
+        return replace(result, weights=weights)
 
 
 def _measure(
@@ -549,9 +585,14 @@ def _require_coordinates(curator: Curator, whitening: bool) -> None:
         require_frame(curator.public(), Whitening(grid, ones[:, None]))
 
 
+def _constant_alone(problem: LinearProblem) -> Whitening:
+    """Return the coordinates in which there is nothing but the intercept."""
+    return Whitening(problem.grid, np.append(np.zeros(problem.grid.dimension - 1), 1.0)[:, None])
+
+
 def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometry:
     """Return the one direction that can be learnt from few rows."""
-    only = Whitening(problem.grid, np.append(np.zeros(problem.grid.dimension - 1), 1.0)[:, None])
+    only = _constant_alone(problem)
     remark = (
         f"only the intercept was learnt: noise leaves about {rows_of_privacy:.0f} rows, too few for "
         f"{problem.grid.dimension - 1} columns"

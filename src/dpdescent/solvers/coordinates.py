@@ -286,13 +286,14 @@ class AverageNoise:
         if self.axes is not None:
             self.squares = (self.axes**2).T @ self.squares
         self._iterate, self._covariance, self._sum, self._missing = (np.zeros(self.squares.size) for _ in range(4))
-        self._left, self._weight = np.ones(self.squares.size), 0.0
+        self._left, self._weight, self._mean_curvature = np.ones(self.squares.size), 0.0, 1.0
 
     def step(self, rate: float, noise: float, curvature: float, mean_curvature: float, weight: float) -> None:
         """Take a step of size ``rate`` over ``curvature``, whose end enters the average with ``weight``.
 
         ``noise`` is the deviation of each coordinate of the gradient, ``mean_curvature`` the curvature of the loss.
         """
+        self._mean_curvature = mean_curvature
         scale = rate / (curvature * self.divisors + self.stiffness)
         kept = 1 - scale * (mean_curvature * self.squares + self.stiffness)
         self._iterate = kept**2 * self._iterate + (scale * noise) ** 2
@@ -303,14 +304,18 @@ class AverageNoise:
         self._missing = self._missing + weight * self._left
         self._weight += weight
 
-    def kept(self, average: Floats, features: int) -> float:
+    def kept(self, average: Floats, features: int, rows: float = math.inf) -> float:
         """Return what the features' part of an average is best multiplied by, at most 1.
 
         It is the share of their mean squared scores that noise does not explain (James & Stein 1961), over the share
-        of the way to an optimum that an average without noise would have gone, from 0, where that signal is.
+        of the way to an optimum that an average without noise would have gone, from 0, where that signal is. Which
+        ``rows`` were drawn is noise, too: an optimum has about the variance 1/(n h) in units of scores. It counts for
+        at most what the noise of privacy does, so that nothing is shrunk where there is none of that.
         """
         squared = self._squared_scores(average, features).reshape(self.squares.size, -1)
         variances = self.squares * self._sum / self._weight**2
+        gone = 1 - self._missing / self._weight
+        variances = variances + np.minimum(variances, gone**2 / (rows * self._mean_curvature))
         if self.axes is None:
             variances[features:] = 0.0
         seen = float(np.sum(squared))
@@ -318,6 +323,11 @@ class AverageNoise:
         share = max(0.0, float(np.sum(signal)) / max(seen, 1e-300))
         reached = 1 - float(signal @ self._missing) / self._weight / max(float(np.sum(signal)), 1e-300)
         return min(1.0, share / min(max(reached, share), 1.0)) if share else 0.0
+
+    def variance_of_constant(self) -> float:
+        """Return the variance of the last coordinate of the average."""
+        own = self._sum if self.axes is None else self.axes**2 @ self._sum
+        return float(own[-1]) / self._weight**2
 
     def squared_scores(self, average: Floats, features: int) -> Floats:
         """Return the mean square of what the features add to the score, or to that of each class."""

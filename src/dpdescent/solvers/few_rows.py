@@ -58,7 +58,7 @@ _FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
 _SHIFT = 0.3  # share of the noise variance of scores that is common to all rows: the intercept corrects it
 _STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
-_CLIPPING = 0.05  # variance of the intercept for the bias of clipping, which affects rare classes most
+CLIPPING = 0.05  # variance of the intercept for the bias of clipping, which affects rare classes most
 _FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
 _SCORE = 1.5  # a typical score in those units
 _SHORTEST = 0.2  # length below which a direction costs hardly any loss, and still ranks rows
@@ -78,25 +78,25 @@ def learns_from_few_rows(problem: LinearProblem) -> bool:
 
 
 @dataclass(frozen=True)
-class _Estimate:
+class Estimate:
     """A parameter, or one for each class, and the variance of its error."""
 
     value: Any
     variance: float
 
-    def after(self, slope: Any, noise: float, curvature: float) -> _Estimate:
+    def after(self, slope: Any, noise: float, curvature: float) -> Estimate:
         """Return the estimate after a noisy slope of a parabola of that curvature was seen at ``value``."""
         gain = self.variance / (self.variance + (noise / curvature) ** 2)
-        return _Estimate(self.value - gain * slope / curvature, (1 - gain) * self.variance)
+        return Estimate(self.value - gain * slope / curvature, (1 - gain) * self.variance)
 
-    def shrunk(self) -> _Estimate:
+    def shrunk(self) -> Estimate:
         """Return the estimate moved to 0, or to equal values, by as much as noise explains (James & Stein 1961)."""
         deviations = np.asarray(self.value) - (np.mean(self.value) if np.size(self.value) > 1 else 0.0)
         explained = max(np.size(self.value) - 1, 1) * self.variance / max(float(np.sum(deviations**2)), 1e-300)
         kept = max(0.0, 1 - explained)
-        return _Estimate(kept * deviations, max(kept, _LEAST_DOUBT) * self.variance)
+        return Estimate(kept * deviations, max(kept, _LEAST_DOUBT) * self.variance)
 
-    def drifted(self, variance: float) -> _Estimate:
+    def drifted(self, variance: float) -> Estimate:
         return replace(self, variance=self.variance + variance)
 
 
@@ -147,8 +147,8 @@ def buy_direction_and_length(
     calibrated = _buy_calibration(
         curator,
         direction,
-        _Estimate(_FIRST_LENGTH * spread, (_FIRST_DEVIATION * spread) ** 2),
-        intercept.drifted(_CLIPPING),
+        Estimate(_FIRST_LENGTH * spread, (_FIRST_DEVIATION * spread) ** 2),
+        intercept.drifted(CLIPPING),
         curvature,
         lengths,
         progress,
@@ -198,7 +198,7 @@ def _stable(problem: LinearProblem, frame: Frame | None) -> float:
     return 1 / max(float(np.max(stretched)), 1e-300)
 
 
-def _measure_intercept(curator: Curator, amount: float) -> tuple[_Estimate, float]:
+def _measure_intercept(curator: Curator, amount: float) -> tuple[Estimate, float]:
     """Pay for and measure the label counts; return the constant that fits them, and the mean curvature there."""
     loss = curator.problem.loss
     counts = curator.answer(LabelCounts(curator.gaussian(amount)))
@@ -208,15 +208,15 @@ def _measure_intercept(curator: Curator, amount: float) -> tuple[_Estimate, floa
     weighted = rates * loss.class_weights
     shares = weighted / weighted.sum()
     curvature = float(weighted.sum() * np.mean(shares * (1 - shares)))
-    counted = _Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2)
+    counted = Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2)
     return counted.shrunk(), curvature
 
 
 def _buy_calibration(
     curator: Curator,
     direction: Floats,
-    length: _Estimate,
-    intercept: _Estimate,
+    length: Estimate,
+    intercept: Estimate,
     curvature: float,
     lengths: list[float],
     progress: Progress | None,

@@ -8,11 +8,12 @@ columns, and :math:`\sqrt{2c}` where a row is replaced. Each is charged before a
 A level holds cells for sure if it, or it and its neighbours, exceed five standard deviations of noise and half a
 percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two, and half a
 deviation more for every level in between. A column has as many cells as the table has rows. So where only one level
-is sure and lacks some of them, as in a column of many zeros, four deviations tell where these are, and three where no
-level is sure. An end that is too wide by a factor of two costs little and one that is too narrow cuts cells off, so
-where noise could hide more than a percent of the rows the end is moved out by that factor. With few rows, where noise
-could hide more than six percent, a range twice as wide would cost more than the cells that are cut off. With so few
-that noise would hide the bins too, the ladder is measured once more in their place.
+is sure and lacks some of them, as in a column of many zeros, four deviations tell where these are. Where no level is
+sure, the cells are on the neighbouring levels that hold more than noise explains, the more the farther these are from
+1 on the ladder, and from a given end. An end that is too wide by a factor of two costs little and one that is too
+narrow cuts cells off, so where noise could hide more than a percent of the rows the end is moved out by that factor.
+With few rows, where noise could hide more than six percent, a range twice as wide would cost more than the cells that
+are cut off. With so few that noise would hide the bins too, the ladder is measured once more in their place.
 
 The bins are for columns on one or two rungs, and move an end only within the outermost one. A column that is 0 in
 most rows may have its other cells spread over so many bins that noise hides each of them, while on the ladder they
@@ -43,6 +44,7 @@ from ..curator import cached_blocks
 
 BINS = 64
 _LEAST_SHARE, _LARGEST_SHARE = 0.02, 0.1  # of the budget, for each of the two histograms
+_FOR_A_MEAN, _SHARE_FOR_A_MEAN = 45.0, 0.25  # the same for a target, with fewer effective rows than that
 _DISTINCT = 40.0  # rows over the standard deviation of a count: then cells on eight rungs all exceed five of them
 _FINE, _COARSE = (-32, 64), 32  # powers of two one by one in this range, and every 32nd beyond it
 _EXPONENTS = np.array(
@@ -57,6 +59,7 @@ _SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for 
 _PER_LEVEL = 0.5  # further deviations for every level in between
 _LACKING = 3.0  # deviations: for cells that the only sure level lacks
 _EVIDENT, _GUESSED = 4.0, 3.0  # deviations: for where they are then, and where all cells are if no level is sure
+_ALARM = 0.05  # chance of a ladder of noise alone to be taken for cells, shared by its rungs
 _WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
 _TAIL = 6  # levels beyond the sure ones that are tested once more
 _WORTHWHILE = 4  # a column is made narrower by the bins by at least this factor, or left alone
@@ -71,6 +74,14 @@ def share_of_bounds(effective_rows: float, columns: int) -> float:
     return min(max(columns * (_DISTINCT / effective_rows) ** 2, _LEAST_SHARE), _LARGEST_SHARE)
 
 
+def share_of_target(effective_rows: float) -> float:
+    """Return the share of the budget that each histogram of a target gets.
+
+    With fewer than 45 effective rows nothing is learnt but a mean, and its noise is that of the bounds.
+    """
+    return _SHARE_FOR_A_MEAN if effective_rows < _FOR_A_MEAN else share_of_bounds(effective_rows, 1)
+
+
 def first_share(effective_rows: float, columns: int) -> float | None:
     """Return the share of a first histogram of given bounds, None where it would be as large as that of any."""
     return _LEAST_SHARE if share_of_bounds(effective_rows, columns) > _LEAST_SHARE else None
@@ -82,8 +93,11 @@ def tightening_pays(effective_rows: float, columns: int) -> bool:
 
 
 def tightening_of_target_pays(effective_rows: float) -> bool:
-    """Return whether given bounds of a target are worth their price, from 27 effective rows on."""
-    return math.sqrt(1 / share_of_bounds(effective_rows, 1)) <= _LEGIBLE * effective_rows
+    """Return whether given bounds of a target are worth their price, from 6 effective rows on.
+
+    With these, cells that lie on one rung are three standard deviations of the noise of a count.
+    """
+    return _GUESSED * math.sqrt(1 / share_of_target(effective_rows)) <= effective_rows
 
 
 def rungs(cells: Any) -> Any:
@@ -158,7 +172,9 @@ def _in_parts(function: Callable[[Floats], Floats], cells: Any) -> Floats:
     return mapped
 
 
-def column_ends(counts: Floats, noise: float, rows: int, rare: float = _RARE) -> tuple[int, int] | None:
+def column_ends(
+    counts: Floats, noise: float, rows: int, rare: float = _RARE, near: float = 1.0
+) -> tuple[int, int] | None:
     """Return the first and the last level of a column that hold more than noise and rare cells, or None.
 
     Parameters
@@ -170,6 +186,8 @@ def column_ends(counts: Floats, noise: float, rows: int, rare: float = _RARE) ->
     rows : int
     rare : float
         The share of the rows that may lie beyond an end.
+    near : float
+        Of how large cells one thinks first, beside 1, where no level is sure.
     """
     seen = np.zeros(counts.size, dtype=np.bool_)
     for width in _WINDOWS:
@@ -177,7 +195,7 @@ def column_ends(counts: Floats, noise: float, rows: int, rare: float = _RARE) ->
         for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), rare * rows)):
             seen[start : start + width] |= counts[start : start + width] > _LIKELY * noise
     if seen.sum() <= 1:
-        seen |= _others(counts, noise, rows, seen, rare)
+        seen |= _others(counts, noise, rows, seen, rare) if seen.any() else _guessed(counts, noise, rows, near)
     if not seen.any():
         return None
     first, last = int(seen.argmax()), counts.size - 1 - int(seen[::-1].argmax())
@@ -187,7 +205,7 @@ def column_ends(counts: Floats, noise: float, rows: int, rare: float = _RARE) ->
 
 
 def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_], rare: float) -> NDArray[np.bool_]:
-    """Return where the cells are that are not on the only level which is sure, say that of zero, if any level is.
+    """Return where the cells are that are not on the only level which is sure, say that of zero.
 
     If many cells are elsewhere for sure, less evidence is enough to say where.
     """
@@ -198,10 +216,44 @@ def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_], ra
         deviations = [each.max() / (noise * math.sqrt(width)) for each, width in zip(sums, _WINDOWS, strict=True)]
         best = int(np.argmax(deviations))
         start = int(sums[best].argmax())
-        needed = _EVIDENT if seen.any() else _GUESSED
-        if deviations[best] > needed and sums[best][start] > max(lacking / 3, rare * rows):
+        if deviations[best] > _EVIDENT and sums[best][start] > max(lacking / 3, rare * rows):
             window = slice(start, start + _WINDOWS[best])
             found[window] = elsewhere[window] > _LIKELY * noise
+    return found
+
+
+def _guessed(counts: Floats, noise: float, rows: int, near: float) -> NDArray[np.bool_]:
+    """Return where the cells most likely are if no level is sure: on neighbouring levels, or on both sides of zero.
+
+    On the ladder, rungs far from ``near`` are less likely a priori, a rung k away by 1/((k + 1)(k + 2)) as in a
+    universal code of integers, so that more evidence is asked of them: noise on one of hundreds of rungs would
+    otherwise be taken for numbers of any size.
+    """
+    found, zero = np.zeros(counts.size, dtype=np.bool_), counts.size // 2
+    ladder = counts.size == 2 * RUNGS + 1
+    best, chosen = 0.0, slice(0, 0)
+    for width in _WINDOWS:
+        for both in (False, True) if ladder else (False,):
+            sums = np.convolve(counts + counts[::-1] if both else counts, np.ones(width), "valid")
+            levels = 2 * width if both else width
+            deviations = sums / (noise * math.sqrt(levels))
+            needed = np.full(sums.size, _GUESSED)
+            if ladder:
+                first = np.arange(sums.size)
+                outer = np.where(first + width - 1 > zero, first + width - 1, 2 * zero - first)
+                away = np.min([np.abs(outer - zero - rung) for rung in _rung(np.array([near, 1.0]))], axis=0)
+                needed = np.sqrt(2 * np.log((away + 1) * (away + 2) / _ALARM))
+                if both:
+                    needed[first <= zero] = np.inf
+            likely = np.where((deviations > needed) & (sums > rows / 3), deviations - needed, 0.0)
+            start = int(likely.argmax())
+            if likely[start] > best:
+                best, chosen = float(likely[start]), slice(start, start + width)
+                found[:] = False
+                found[chosen] = True if both else counts[chosen] > _LIKELY * noise
+                found[chosen] |= not found[chosen].any()
+                if both:
+                    found |= found[::-1]
     return found
 
 
