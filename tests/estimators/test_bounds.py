@@ -20,7 +20,7 @@ from dpdescent import (
 )
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, Curator, LatticeNoise
-from dpdescent.estimators.measuring import Measurement
+from dpdescent.estimators.measuring import Measurement, _scaled
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
@@ -599,3 +599,24 @@ def test_bins_that_noise_hides_hardly_ever_cut_off_much_of_a_column() -> None:
     both = np.full(300, 32.0), np.full(300, 64.0)
     low, high = linear_ends(noisy(counted, 200.0, 1), 200.0, 5000, Ends(*both, both[1], both[0]))
     assert np.count_nonzero(((cells < low) | (cells > high)).mean(axis=0) > 0.2) <= 3
+
+
+@pytest.mark.parametrize("stored", [np.asarray, np.asfortranarray, sparse.csr_array], ids=["dense", "fortran", "csr"])
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+def test_cells_are_scaled_each_by_itself_and_the_table_is_left_as_it_is(stored: Any, precision: type) -> None:
+    """What is counted of a row must not depend on other rows, nor what a fit reads later on what was counted."""
+    generator = np.random.default_rng(0)
+    table = stored(np.where(generator.random((40, 3)) < 0.3, 0, generator.normal(size=(40, 3)) * 7).astype(precision))
+    before, scaling = table.copy(), ColumnScaling(np.array([-3.0, 0.0, 2.0]), np.array([5.0, 6.0, 40.0]))
+    factors = np.array([0.625, 0.75, 0.59375])
+    found = dense_of(_scaled(table, scaling, factors))
+    np.testing.assert_array_equal(dense_of(table), dense_of(before))
+    for row in range(40):
+        np.testing.assert_array_equal(dense_of(_scaled(table[row : row + 1], scaling, factors))[0], found[row])
+    cells = dense_of(before).astype(np.float64)
+    inside = (np.clip(cells, scaling.low, scaling.high) - scaling.shift) / scaling.scale * factors
+    np.testing.assert_array_equal(found, np.where((cells == 0) & sparse.issparse(table), 0.0, inside))
+
+
+def dense_of(table: Any) -> np.ndarray:
+    return table.toarray() if sparse.issparse(table) else np.asarray(table)

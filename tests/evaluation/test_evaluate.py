@@ -268,6 +268,18 @@ def test_dask_collections_give_the_same_answers_as_tables_in_memory(table, model
     assert evaluate(model, parted[[*frame.columns[:-1]]], parted["label"], **asked).cells == whole.cells
 
 
+def test_columns_of_dask_that_a_model_does_not_know_are_refused_before_the_charge(table) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    X, _, y = table
+    frame = pd.DataFrame(X, columns=[f"c{column}" for column in range(X.shape[1])])
+    known = DPLogisticRegression(3.0, 1e-6, bounds=(-1, 1), classes=(0, 1), random_state=0).fit(frame, y)
+    other = frame[frame.columns[::-1]].assign(label=y)
+    parted, ledger = frames.from_pandas(other, npartitions=2), Ledger(5.0, 1e-5)
+    with pytest.raises(InvalidParameter, match="feature names"):
+        evaluate(known, parted[[*other.columns[:-1]]], parted["label"], epsilon=0.5, delta=1e-7, ledger=ledger)
+    assert ledger.spent == 0
+
+
 def test_parquet_files_are_read_block_by_block(tmp_path) -> None:
     from dpdescent import load_dataset
     from dpdescent.tables import open_parquet

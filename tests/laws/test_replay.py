@@ -108,6 +108,7 @@ def test_what_an_estimator_shows_follows_from_what_it_paid_for(kind: type) -> No
 OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "measured bounds": (DPLogisticRegression, {"bounds": None}),
     "tightened bounds": (DPLogisticRegression, {"tighten": True}),
+    "tightened bounds of any width": (DPLogisticRegression, {"bounds": (-3, [5, 6, 40]), "tighten": True}),
     "one bound of three": (DPLogisticRegression, {"bounds": ([-1, np.nan, -1], [1, np.nan, 1])}),
     "measured target": (DPLinearRegression, {"target_bounds": None}),
     "weights of classes": (DPLogisticRegression, {"class_weight": {0: 1.0, 1: 3.0}}),

@@ -256,7 +256,9 @@ class EvaluatedRows:
             found = cls(scorer, stream, None, None, protected, public_count(sum(stream.lengths)))
             for _ in found._blocks():  # a label or a cell that is none is said before anything is charged
                 pass
-            found._probe(np.zeros((1, stream.columns)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # names are no matter to a model that was fitted without any
+                found._probe(found._named(np.zeros((1, stream.columns))))
             return found
         if y is None:
             raise InvalidParameter("y is missing: an evaluation compares predictions with labels")
@@ -310,14 +312,18 @@ class EvaluatedRows:
                 for features, labels in self.table.read_here(part):
                     if not self.table.finite:
                         require_finite_cells(features, self.table.names)
-                    if self.scorer.own and self.table.names and not sparse.issparse(features):
-                        features = pd.DataFrame(features, columns=self.table.names)
-                    yield features, _labels_of(self.scorer, labels)
+                    yield self._named(features), _labels_of(self.scorer, labels)
             return
         assert self.labels is not None
         for start in range(0, self.labels.size, _BLOCK):
             some = slice(start, start + _BLOCK)
             yield (self.table.iloc[some] if hasattr(self.table, "iloc") else self.table[some]), self.labels[some]
+
+    def _named(self, features: Any) -> Any:
+        """Return rows of a stream with the names of its columns, on which a model of this library may insist."""
+        if not self.scorer.own or not self.table.names or sparse.issparse(features):
+            return features
+        return pd.DataFrame(features, columns=self.table.names)
 
     def _check_cells(self) -> None:
         """Try a made-up row of zeros, and refuse cells that a model of this library refuses."""
