@@ -22,6 +22,7 @@ SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)
 _MODELS = {"logistic": "logistic regression", "svm": "SVM"}
 _BACKGROUND = ("majority", "nonprivate")
 _ASIDE = 0.006  # of the width of a panel, between the bars of two lines
+_ARROWS = 4.0  # times that, between two arrows at the same place
 _LEADING = 4.0  # an axis reaches this many times as far as from the best point to the middle one
 _WIDE, _NARROW = (5.75, 3.4), (4.0, 3.1)  # inches of a panel, for up to three of them in a row and for more
 
@@ -289,13 +290,16 @@ def _mark_what_is_cut(axes: Any, panel: Panel) -> None:
         return
     low, high = axes.get_ylim()
     style = {"ms": 6, "ls": "", "transform": axes.get_xaxis_transform(), "zorder": 5}
+    beside: dict[tuple[float, str], int] = {}
     for line in panel.lines:
         found = [(x, mean, line.look.colour) for x, mean in zip(line.x, line.mean, strict=True)]
         printed = [(x, value, "none") for x, value in line.printed]
         for x, value, face in [] if line.look.flat else [*found, *printed]:
             if not low <= value <= high:
                 edge, marker = (0.03, "v") if value < low else (0.97, "^")
-                axes.plot([x], [edge], marker=marker, mfc=face, mec=line.look.colour, **style)
+                place = beside[x, marker] = beside.get((x, marker), -1) + 1
+                moved = _aside(np.array([x]), panel, _ARROWS * place)
+                axes.plot(moved, [edge], marker=marker, mfc=face, mec=line.look.colour, **style)
 
 
 def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:
