@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def expected(model: Any) -> tuple[str, NDArray[Any]]:
 def asked(rows: NDArray[Any], expression: str, columns: Sequence[str]) -> list[Any]:
     """Return what sqlite3 answers for every row."""
     quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    with sqlite3.connect(":memory:") as base:
+    with closing(sqlite3.connect(":memory:")) as base:
         base.execute(f"CREATE TABLE t (place INTEGER, {quoted})")
         marks = ", ".join("?" * (1 + len(columns)))
         base.executemany(f"INSERT INTO t VALUES ({marks})", [(i, *row) for i, row in enumerate(rows.tolist())])
