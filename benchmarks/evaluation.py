@@ -148,6 +148,23 @@ def units_cell(adjacency: str, epsilon: float, runs: int) -> dict[str, Any]:
     }
 
 
+def sure_cell(shares: float, apart: float, factor: float, rows: int, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return the coverage of the AUC of nearly perfect scores: logits of two normal classes, times a factor."""
+    generator = np.random.default_rng(4)
+    labels = (generator.random(400_000) < shares).astype(int)
+    places = generator.normal(apart * labels, 1)
+    scores = factor * (apart * places - apart**2 / 2) + np.log(shares / (1 - shares))
+    truth, covered = roc_auc_score(labels, scores), []
+    for seed in range(runs):
+        some = generator.integers(0, labels.size, rows)
+        asked = {"classes": (0, 1), "scores": "logit", "rows_separate": True, "random_state": seed}
+        mine = scores[some, None]
+        area = evaluate(lambda block: block[:, 0], mine, labels[some], epsilon=epsilon, delta=DELTA, **asked).auc
+        if area.value is not None:
+            covered.append(area.low <= truth <= area.high)
+    return {"rows": rows, "epsilon": epsilon, "auc": truth, "auc coverage": float(np.mean(covered))}
+
+
 def shown(value: float | None) -> str:
     """Return a number of the table."""
     return "   -  " if value is None else f"{value:6.4f}"
@@ -196,8 +213,19 @@ def main() -> None:
     print("2,000 units of up to three rows that are alike: coverage of accuracy and AUC")
     units = [units_cell(adjacency, 1.0, given.runs) for adjacency in ("zero-out", "replace-one")]
     print("\n".join(f"{c['relation']:>12} {c['epsilon']:g} | {_coverages(c)}" for c in units))
+    print("nearly perfect scores, some of them too sure or of a rare class: coverage of the AUC")
+    sizes = ((2000, 1.0), (10_000, 0.3), (50_000, 1.0))
+    kinds = ((0.5, 4.0, 1.0), (0.3, 3.2, 3.0), (0.05, 3.5, 1.0), (0.5, 5.0, 1.0))
+    sure = [sure_cell(*kind, *size, given.runs) for kind in kinds for size in sizes]
+    print("\n".join(f"{c['rows']:6d} {c['epsilon']:7g} | {c['auc']:.4f} {_coverages(c)}" for c in sure))
     if given.json:
-        found = {"classifier": cells, "regression": numbers, "several classes": several, "units": units}
+        found = {
+            "nearly perfect": sure,
+            "classifier": cells,
+            "regression": numbers,
+            "several classes": several,
+            "units": units,
+        }
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
