@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from .dependence import Reading, Surface
 
 _FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive model more than they add
-_ENOUGH = 30_000.0  # effective rows with which the additive model gets 60% of the budget
-_START, _LARGEST_START, _LEAST_START = 0.6, 0.7, 0.1
-_SCARCE, _PLENTY = 0.1, 0.6  # powers of the number of effective rows by which that share falls: with fewer, with more
+_ENOUGH = 30_000.0  # effective rows with which the additive model gets half of the budget
+_START, _LARGEST_START, _LEAST_START = 0.5, 0.7, 0.1
+_SCARCE, _PLENTY = 0.2, 0.6  # powers of the number of effective rows by which that share falls: with fewer, with more
 _MOST = 10_000, 12  # trees, and their depth, that can be asked for
 _SIZES, _CUTS = 0.01, 0.03  # of the budget of the trees, for the sizes of residuals and for cuts
 _FACTOR, _MOST_FACTOR = 0.04, 0.12  # of it, for the factor: with many effective rows, and with few
