@@ -52,7 +52,7 @@ _LEVELS = 256
 _MISTAKEN = 0.02  # of tables without any, in which columns are thought to act together
 _CELLS = 4  # bits of the cells into which rows are sorted for it
 _FIRST = 0.25  # of the trees are grown before it is known whether there will be more
-_AT_RANDOM = 0.125  # of the trees split on columns regardless of what earlier ones have shown
+_AT_RANDOM = 0.125  # of the trees, and half of the others, split on columns regardless of earlier ones
 _WIDEST = 4.0  # places end at so many root mean squares of what trees add
 _AVERAGED = 0.3  # of the trajectory
 _LONGEST = 2.0  # that a leaf adds to a score, times the rate
@@ -278,7 +278,7 @@ def buy_forest(
     scores, trees, taken = LeafScores(start), [], []
     sets, clearest = ColumnSets(column_chances(quantiles, start)), 0.0
     for number in range(growth.trees):
-        if number < _AT_RANDOM * growth.trees:
+        if number < _AT_RANDOM * growth.trees or number % 2:  # too few columns would hide what others do
             chosen = sets.at_random(generator, growth.depth)
         else:
             chosen = sets.drawn(generator, growth.depth)
