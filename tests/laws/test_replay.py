@@ -134,7 +134,7 @@ OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "tilt": (DPLogisticRegression, {"method": "outpert", "tilt": 1.0, "alpha": 0.05}),
     "adversary": (DPLogisticRegression, {"method": "outpert", "adversary": Adversary(0.1), "alpha": 0.05}),
     "pure": (DPLogisticRegression, {"method": "outpert", "delta": 0.0, "alpha": 0.05}),
-    "a last look at the intercept": (DPLogisticRegression, {"epsilon": 60.0}),
+    "a final measurement of the intercept": (DPLogisticRegression, {"epsilon": 60.0}),
     "no intercept": (DPLinearRegression, {"fit_intercept": False}),
     "floating point": (DPLogisticRegression, {"noise": "float"}),
 }

@@ -539,7 +539,7 @@ def test_classes_that_nothing_explains_are_predicted_about_evenly(rows: int, col
 
 
 def test_rare_classes_are_predicted_as_often_as_they_are() -> None:
-    """Clipping shortens the gradients of rare classes, so that without a last look 10.5% are predicted for 15%.
+    """Clipping shortens gradients of rare classes: without a final measurement 10.5% are predicted for 15%.
 
     Means of four seeds, with standard deviations of 1% each.
     """

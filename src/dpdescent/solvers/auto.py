@@ -9,7 +9,8 @@ spends
   *whitening* (`dpdescent.solvers.coordinates`). More than 2,000 columns are projected to 500 first, or only scaled
   where there are enough effective rows. With less than half an effective row per column, a classifier is trained as
   with few rows;
-- the rest on T gradients, 2% of the budget on the mean curvature at the same points.
+- the rest on T gradients, 2% of the budget on the mean curvature at the same points;
+- for classes, 10/(n mu) of the budget, at most 5%, on the intercept at the end, before which this is set aside.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
 table: with :math:`k = n \mu / D` effective rows per parameter, c = max(0.5, 0.25 k^0.3). A step is
@@ -104,8 +105,8 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
 _LEAST_SIGNAL = 0.01  # share of the scores that is kept even if noise explains all of them
-# The last look at the intercept of classes: its share of the budget times n mu, and at most.
-_LOOK_ROWS, _LARGEST_LOOK, _LOOKS = 10.0, 0.05, 3
+# The final measurement of the intercept of classes: its share of the budget times n mu, the largest, and its parts.
+_FINAL_ROWS, _LARGEST_FINAL, _FINAL_PARTS = 10.0, 0.05, 3
 _TRUSTED = 2.0  # for two classes and curves, which are shrunk later: left alone if noise explains less than half
 
 
@@ -172,13 +173,13 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     whole, paid, steps = 0, settings, None
     if curator.set_aside and settings.iterations is None:
         whole, steps, paid = _begun(curator, settings)
-    looks = learns_from_few_rows(problem) and rows_of_privacy >= FEW_ROWS and not curator.set_aside
-    share = min(_LOOK_ROWS / rows_of_privacy, _LARGEST_LOOK) if looks else 0.0
+    again = learns_from_few_rows(problem) and rows_of_privacy >= FEW_ROWS and not curator.set_aside
+    share = min(_FINAL_ROWS / rows_of_privacy, _LARGEST_FINAL) if again else 0.0
     with curator.setting_aside(share * curator.budget):
         run = buy_descent(curator, paid, progress, steps=steps)
     if isinstance(run, Columns):
         return buy_direction_and_length(curator, settings, progress, run)
-    result = run.buy_result(progress) if looks else run.result()
+    result = run.buy_result(progress) if again else run.result()
     report(progress, 1.0)
     return replace(result, resume=partial(run.buy_more, whole) if whole and run.steps == steps else None)
 
@@ -410,7 +411,7 @@ class _Run:
         )
 
     def buy_result(self, progress: Progress | None) -> SolverResult:
-        """Return the result after a last look at the intercept of each class, by residuals that are not clipped.
+        """Return the result after measuring the intercept of each class again, by residuals that are not clipped.
 
         Clipping shortens the gradients of rows that are predicted badly. Most of these are of rare classes, which
         would be predicted too seldom.
@@ -422,7 +423,7 @@ class _Run:
         shares = odds / odds.sum()
         curvature = float(np.mean(shares * (1 - shares)))
         constant = Estimate(np.zeros(result.weights.shape[1:]), self._noises().variance_of_constant() + CLIPPING)
-        for left in range(_LOOKS, 0, -1):
+        for left in range(_FINAL_PARTS, 0, -1):
             amount = curator.remaining / left
             weights = result.weights.copy()
             weights[-1] += constant.value
