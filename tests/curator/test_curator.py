@@ -791,6 +791,7 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "rows_per_unit",
         "sampling",
         "scale",
+        "set_aside",
         "setting_aside",
     }
 

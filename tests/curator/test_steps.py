@@ -394,7 +394,7 @@ def test_auto_spends_its_budget_and_no_more(epsilon: float, intercept: bool, rel
     asked = curator(features, labels, GRID, epsilon=epsilon, relation=relation, intercept=intercept)
     assert np.isfinite(auto(asked, AutoSettings(iterations=5)).weights).all()
     assert asked.remaining <= 1e-9 * asked.budget
-    assert sum(entry.price for entry in asked.ledger.entries) <= asked.budget
+    assert math.fsum(entry.price for entry in asked.ledger.entries) <= asked.budget
 
 
 ROWS = {

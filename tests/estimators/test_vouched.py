@@ -106,7 +106,7 @@ GIVEN = ["argument"]
         ),
         (
             DPHuberRegressor(0.1, bounds=(0, 1), target_bounds=(0, 1), threshold=0.1),
-            dict.fromkeys(("bounds", "target_bounds", "threshold"), GIVEN),
+            {"bounds": GIVEN, "target_bounds": ["argument", "measured"], "threshold": GIVEN},
         ),
         (
             DPHuberRegressor(bounds=(0, 1), target_bounds=(0, 1)),

@@ -175,8 +175,9 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         whole, steps, paid = _begun(curator, settings)
     again = learns_from_few_rows(problem) and rows_of_privacy >= FEW_ROWS and not curator.set_aside
     share = min(_FINAL_ROWS / rows_of_privacy, _LARGEST_FINAL) if again else 0.0
+    first = None if progress is None else lambda done: progress((1 - share) * done)
     with curator.setting_aside(share * curator.budget):
-        run = buy_descent(curator, paid, progress, steps=steps)
+        run = buy_descent(curator, paid, first, steps=steps)
     if isinstance(run, Columns):
         return buy_direction_and_length(curator, settings, progress, run)
     result = run.buy_result(progress) if again else run.result()
