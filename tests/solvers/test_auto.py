@@ -127,15 +127,15 @@ def test_shares_are_what_the_settings_say() -> None:
         "second moments": 0.12,
         "gradient and curvature": 0.78,
     }
-    look = shares.pop("gradient")  # at the intercept
-    assert 0 < look <= 0.05
-    assert shares == pytest.approx({name: (1 - look) * share for name, share in expected.items()}, rel=1e-6)
+    final = shares.pop("gradient")  # the intercept
+    assert 0 < final <= 0.05
+    assert shares == pytest.approx({name: (1 - final) * share for name, share in expected.items()}, rel=1e-6)
     curator = make_curator(1.0)
     auto(curator, AutoSettings())
     pairs = [entry.cost.parts for entry in curator.ledger.entries if isinstance(entry.cost, Composed)]
     curvatures = sum(curvature.mu_squared() for _, curvature in pairs)
-    looked = sum(entry.price for entry in curator.ledger.entries if entry.label == "gradient")
-    assert curvatures == pytest.approx(0.02 * (curator.budget - looked), rel=1e-6)
+    final = sum(entry.price for entry in curator.ledger.entries if entry.label == "gradient")
+    assert curvatures == pytest.approx(0.02 * (curator.budget - final), rel=1e-6)
     squared = make_curator(1.0, Squared())
     auto(squared, AutoSettings())
     labels = [entry.label for entry in squared.ledger.entries]
@@ -536,6 +536,15 @@ def test_classes_that_nothing_explains_are_predicted_about_evenly(rows: int, col
         fitted = model(epsilon, classes=list(range(10)), random_state=seed).fit(X, y)
         losses.append(-np.log(fitted.predict_proba(X)[np.arange(rows), y]).mean())
     assert np.mean(losses) < 1.03 * math.log(10)
+
+
+def test_a_frequent_class_among_many_is_predicted_as_often_as_it_is() -> None:
+    """Without much noise: a step for all intercepts by one curvature would overshoot, and predict it never."""
+    generator = np.random.default_rng(0)
+    y = generator.choice(30, 10_000, p=np.r_[0.9, np.full(29, 0.1 / 29)])
+    X = generator.normal(size=(10_000, 6)) + 3 * (y[:, None] % 7 == np.arange(6))
+    model = DPLogisticRegression(1e4, 1e-6, bounds=(-8, 8), classes=range(30), random_state=0).fit(X, y)
+    assert abs(model.predict_proba(X)[:, 0].mean() - np.mean(y == 0)) < 0.02
 
 
 def test_rare_classes_are_predicted_as_often_as_they_are() -> None:

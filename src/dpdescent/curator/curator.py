@@ -162,7 +162,7 @@ class Curator:
 
     @property
     def set_aside(self) -> float:
-        """What is left for what follows."""
+        """How much of the budget is kept for what follows: a public number."""
         return self._reserved
 
     @contextmanager

@@ -10,7 +10,7 @@ spends
   where there are enough effective rows. With less than half an effective row per column, a classifier is trained as
   with few rows;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points;
-- for classes, 10/(n mu) of the budget, at most 5%, on the intercept at the end, before which this is set aside.
+- for two classes, 10/(n mu) of the budget, at most 5%, on the intercept at the end, before which this is set aside.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
 table: with :math:`k = n \mu / D` effective rows per parameter, c = max(0.5, 0.25 k^0.3). A step is
@@ -38,7 +38,7 @@ import numpy as np
 from ..arrays import Floats
 from ..curator import Curator
 from ..errors import InvalidParameter
-from ..exact import exp, one_library_thread
+from ..exact import one_library_thread, sigmoid
 from ..problems import Frame, LinearProblem, Whitening
 from ..queries import Gradient, GradientAndCurvature, moment_bits, require_frame
 from .coordinates import (
@@ -105,8 +105,10 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
 _LEAST_SIGNAL = 0.01  # share of the scores that is kept even if noise explains all of them
-# The final measurement of the intercept of classes: its share of the budget times n mu, the largest, and its parts.
+# The final measurement of the intercept of two classes: its share of the budget times n mu, the largest, and its
+# parts; how far each moves the intercept, which cannot overshoot by much then where the curvature changes on the way.
 _FINAL_ROWS, _LARGEST_FINAL, _FINAL_PARTS = 10.0, 0.05, 3
+_FINAL_STEP = 1.0
 _TRUSTED = 2.0  # for two classes and curves, which are shrunk later: left alone if noise explains less than half
 
 
@@ -173,7 +175,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     whole, paid, steps = 0, settings, None
     if curator.set_aside and settings.iterations is None:
         whole, steps, paid = _begun(curator, settings)
-    again = learns_from_few_rows(problem) and rows_of_privacy >= FEW_ROWS and not curator.set_aside
+    two = learns_from_few_rows(problem) and problem.loss.outputs == 1
+    again = two and rows_of_privacy >= FEW_ROWS and not curator.set_aside
     share = min(_FINAL_ROWS / rows_of_privacy, _LARGEST_FINAL) if again else 0.0
     first = None if progress is None else lambda done: progress((1 - share) * done)
     with curator.setting_aside(share * curator.budget):
@@ -367,15 +370,19 @@ class _Run:
         """The length from which rows have smaller weights in a gradient."""
         return _soft_norm(self._clip, self._geometry.length)
 
+    def _mean_curvature(self) -> float:
+        """Return the mean curvature that the later steps have measured, or the usual one."""
+        mean = usual_smoothness(self._curator.problem.loss)
+        if self._share and self._measured:
+            mean = max(float(np.mean(self._measured[len(self._measured) // 4 :])), _LEAST_KNOWN * self._floor)
+        return mean
+
     def _noises(self) -> AverageNoise:
         """Return the noise of the average, at the mean curvature that the later steps have measured.
 
         That may be less than what steps divide by: noise is then forgotten more slowly, as with rare classes.
         """
-        geometry, loss = self._geometry, self._curator.problem.loss
-        mean = usual_smoothness(loss)
-        if self._share and self._measured:
-            mean = max(float(np.mean(self._measured[len(self._measured) // 4 :])), _LEAST_KNOWN * self._floor)
+        geometry, mean = self._geometry, self._mean_curvature()
         noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
         for rate, noise, curvature, weight in self._taken:
             noises.step(rate, noise, curvature, mean * self._spread_out, weight)
@@ -412,24 +419,24 @@ class _Run:
         )
 
     def buy_result(self, progress: Progress | None) -> SolverResult:
-        """Return the result after measuring the intercept of each class again, by residuals that are not clipped.
+        """Return the result after measuring the intercept of two classes again, by residuals that are not clipped.
 
         Clipping shortens the gradients of rows that are predicted badly. Most of these are of rare classes, which
         would be predicted too seldom.
         """
         result, curator, loss = self.result(), self._curator, self._curator.problem.loss
         only = _constant_alone(curator.problem)
-        logits = np.append(self._average[-1] / self._average_weight, [0.0] * (loss.outputs == 1))
-        odds = exp(logits - logits.max())
-        shares = odds / odds.sum()
-        curvature = float(np.mean(shares * (1 - shares)))
+        share = float(sigmoid(self.average[-1:])[0])
+        curvature = max(share * (1 - share), self._mean_curvature())
         constant = Estimate(np.zeros(result.weights.shape[1:]), self._noises().variance_of_constant() + CLIPPING)
         for left in range(_FINAL_PARTS, 0, -1):
             amount = curator.remaining / left
             weights = result.weights.copy()
             weights[-1] += constant.value
             slope = curator.answer(Gradient(weights, loss.lipschitz, curator.gaussian(amount), only))[0]
-            constant = constant.after(slope, curator.deviation(loss.lipschitz, amount), curvature)
+            found = constant.after(slope, curator.deviation(loss.lipschitz, amount), curvature)
+            moved = np.clip(found.value - constant.value, -_FINAL_STEP, _FINAL_STEP)
+            constant = replace(found, value=constant.value + moved)
             report(progress, 1 - curator.remaining / curator.budget)
         weights = result.weights.copy()
         weights[-1] += constant.value
