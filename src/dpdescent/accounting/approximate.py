@@ -157,30 +157,17 @@ class AdvancedComposition(_Approximate):
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(_Approximate):
-    """The minimiser of an objective with a Gaussian linear term, released with Gaussian noise; see the module.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        s/C: deviation of the linear term over the longest gradient of a row, whatever the relation.
-    output_multiplier : float
-        Deviation of the noise on the minimiser over its sensitivity: twice the tolerance, under both relations.
-    log_determinant : float
-        J, by how much one row can raise the log-determinant of the Hessian.
-    corners : int
-        c, of the hull in which the gradients of a row lie.
-    relation : str
-    failure : float
-        delta.
-    """
+    """The minimiser of an objective with a Gaussian linear term, released with Gaussian noise; see the module."""
 
     kind: ClassVar[str] = "objective-perturbation"
+    #: s/C: deviation of the linear term over the longest gradient of a row, whatever the relation.
     noise_multiplier: float
+    #: Deviation of the noise on the minimiser over its sensitivity: twice the tolerance, under both relations.
     output_multiplier: float
-    log_determinant: float
-    corners: int
+    log_determinant: float  # J, by how much one row can raise the log-determinant of the Hessian
+    corners: int  # c, of the hull in which the gradients of a row lie
     relation: str
-    failure: float
+    failure: float  # delta
 
     def __post_init__(self) -> None:
         self._settle(

@@ -48,18 +48,13 @@ PRINTED_ORDERS = range(2, 501)
 class PrintedPrice(Cost):
     """A batch's answers at the price that Chen & Lee (2020) state, or at their true one if that is higher.
 
-    Parameters
-    ----------
-    parts : tuple of one Cost
-        What is bought: Gaussian answers and searches, on all rows or on one batch.
-
     Notes
     -----
     **Privacy.** Renyi divergences are the larger of both; every other currency has the true cost.
     """
 
     kind: ClassVar[str] = "printed-price"
-    parts: tuple[Cost, ...]
+    parts: tuple[Cost, ...]  # what is bought: Gaussian answers and searches, on all rows or on one batch
 
     def __post_init__(self) -> None:
         if len(self.parts) != 1:

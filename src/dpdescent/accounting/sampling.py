@@ -280,17 +280,10 @@ def _amplified_rdp(cost: _Sampled, order: int) -> float:
 
 @dataclass(frozen=True)
 class ShuffledDescent(Cost):
-    """Gaussian noise on the average after ``passes`` passes over ``batches`` random batches.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Deviation of the noise over the largest shift, passes times h.
-    passes, batches : int
-    """
+    """Gaussian noise on the average after ``passes`` passes over ``batches`` random batches."""
 
     kind: ClassVar[str] = "shuffled-descent"
-    noise_multiplier: float
+    noise_multiplier: float  # deviation of the noise over the largest shift, passes times h
     passes: int
     batches: int
 

@@ -249,18 +249,6 @@ _PRECISION = 1e-5  # of the supremum, per unit of a - 1: what it adds to epsilon
 class RandomStopping(Cost):
     """The best of a random number of runs, of which nothing else is released.
 
-    Parameters
-    ----------
-    mu : float
-        Each run, its score included, is mu-GDP.
-    tails : float
-        The probability g of tails in the law of the number of runs.
-    failure : float
-        The delta at which the whole is priced as one (epsilon, delta)-DP mechanism. At 0 it has a price in the
-        currency rdp only.
-    run_failure : float
-        The probability with which a run may fail to be mu-GDP.
-
     Notes
     -----
     **Privacy** See the module. The number of runs, the time that they took and all runs but the best must be kept
@@ -268,10 +256,12 @@ class RandomStopping(Cost):
     """
 
     kind: ClassVar[str] = "random-stopping"
-    mu: float
-    tails: float
+    mu: float  # each run, its score included, is mu-GDP
+    tails: float  # the probability g of tails in the law of the number of runs
+    #: The delta at which the whole is priced as one (epsilon, delta)-DP mechanism. At 0 it has a price in the
+    #: currency rdp only.
     failure: float = 0.0
-    run_failure: float = 0.0
+    run_failure: float = 0.0  # the probability with which a run may fail to be mu-GDP
 
     def __post_init__(self) -> None:
         failure, run_failure = (require_nonnegative(name, getattr(self, name)) for name in ("failure", "run_failure"))

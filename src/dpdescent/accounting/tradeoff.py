@@ -44,14 +44,6 @@ _THRESHOLDS = np.linspace(-40.0, 40.0, 4001)  # log-odds of false positives
 class TradeOff:
     """How well a test can tell two neighbouring tables apart, at the very best.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee as a pair.
-    currency : Currency
-    total : float
-        The guarantee in the currency, which says more than one pair does.
-
     Examples
     --------
     >>> from dpdescent.accounting import Pure, TradeOff
@@ -60,10 +52,11 @@ class TradeOff:
     0.0272
     """
 
+    #: The guarantee as a pair.
     epsilon: float
     delta: float
     currency: Currency
-    total: float
+    total: float  # the guarantee in the currency, which says more than one pair does
 
     def false_negatives(self, false_positives: float | Floats) -> Floats:
         """Return the least share of false negatives of a test with that share of false positives."""

@@ -80,15 +80,6 @@ _RELATIVE = 2.5e-4  # relative precision to which noise is calibrated
 class FixedSchedule(Cost):
     """``steps`` equal steps, each of which asks all ``parts``.
 
-    Parameters
-    ----------
-    parts : tuple of Cost
-        What one step asks. Each part has a batch of its own; what shares a batch is one sampled part.
-    steps : int
-    failure : float
-        The delta at which the schedule is priced as one (epsilon, delta)-DP mechanism. At 0 it is the sum of its
-        steps in every currency, without a delta.
-
     Notes
     -----
     **Privacy** Valid only where neither the number of steps nor their noise depends on the data, answers included.
@@ -96,8 +87,11 @@ class FixedSchedule(Cost):
     """
 
     kind: ClassVar[str] = "fixed-schedule"
+    #: What one step asks. Each part has a batch of its own; what shares a batch is one sampled part.
     parts: tuple[Cost, ...]
     steps: int
+    #: The delta at which the schedule is priced as one (epsilon, delta)-DP mechanism. At 0 it is the sum of its steps
+    #: in every currency, without a delta.
     failure: float = 0.0
 
     def __post_init__(self) -> None:
@@ -252,27 +246,16 @@ def strongest_schedule(
 class FilteredRun(Cost):
     """A run whose own filter accepts at most ``total`` in ``currency``.
 
-    Parameters
-    ----------
-    currency : {"zcdp", "gdp", "rdp", "pure", "approximate"}
-        What the filter adds up.
-    total : float
-        The budget of the filter.
-    failure : float
-        The probability with which its mechanisms may fail, beyond what the currency counts.
-    order : float, optional
-        The Renyi order of ``currency="rdp"``.
-
     Notes
     -----
     **Privacy** In its own currency the run costs the total; in another it has no price.
     """
 
     kind: ClassVar[str] = "filtered-run"
-    currency: str
-    total: float
-    failure: float = 0.0
-    order: float | None = None
+    currency: str  # "zcdp", "gdp", "rdp", "pure" or "approximate": what the filter adds up
+    total: float  # the budget of the filter
+    failure: float = 0.0  # the probability with which its mechanisms may fail, beyond what the currency counts
+    order: float | None = None  # the Renyi order of ``currency="rdp"``
 
     def __post_init__(self) -> None:
         if self.currency not in ("zcdp", "gdp", "rdp", "pure", "approximate"):

@@ -34,28 +34,13 @@ _CANARIES, _SHARE = 2048, 32  # by default, and of how many of them one is guess
 
 @dataclass(frozen=True)
 class OneFit(AuditedFit):
-    """One fit of a table with canaries, under zero-out.
-
-    Parameters
-    ----------
-    method, epsilon, delta, options
-        As for `MethodRun`; of the methods that need no constant column, those whose answers are Gaussian.
-    canaries : int
-    guesses : int
-        How many are guessed; an even number.
-    base : array_like or sparse matrix of shape (n, d), optional
-        Public rows beside the canaries, with cells from -1 to 1.
-    labels : array_like of shape (n,), optional
-        Their labels, -1 or 1.
-    noise_share : float
-        By what the noise is multiplied, which a broken variant has too little of.
-    """
+    """One fit of a table with canaries, under zero-out."""
 
     canaries: int = _CANARIES
-    guesses: int = _CANARIES // _SHARE
-    base: Any = field(default=None, repr=False)
-    labels: Any = field(default=None, repr=False)
-    noise_share: float = 1.0
+    guesses: int = _CANARIES // _SHARE  # how many are guessed; an even number
+    base: Any = field(default=None, repr=False)  # (n, d): public rows beside the canaries, with cells from -1 to 1
+    labels: Any = field(default=None, repr=False)  # (n,): their labels, -1 or 1
+    noise_share: float = 1.0  # by what the noise is multiplied, which a broken variant has too little of
 
     def __post_init__(self) -> None:
         if self.relation is not Relation.ZERO_OUT:

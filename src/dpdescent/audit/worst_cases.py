@@ -268,19 +268,12 @@ class CanaryRun(AuditedFit):
 
     There are as many rows as columns, each with a column of its own, and a row pushes the weight of its column up.
     The largest weights are guessed to belong to rows that are there and the smallest to rows that are not.
-
-    Parameters
-    ----------
-    method, epsilon, delta, relation, options
-        As for `MethodRun`.
-    rows, columns : int
-        The number of canaries.
-    guesses : int
-        How many of them are guessed in a run; an even number. Fixed beforehand, as the bound asks.
     """
 
+    #: The number of canaries.
     rows: int = 128
     columns: int = 128
+    #: How many of them are guessed in a run; an even number. Fixed beforehand, as the bound asks.
     guesses: int = 32
 
     def __post_init__(self) -> None:

@@ -36,24 +36,12 @@ _DOUBLINGS = 10  # of the second scale
 
 @dataclass(frozen=True, eq=False)
 class Binning:
-    """How the cells of a table become levels.
+    """How the cells of a table become levels."""
 
-    Parameters
-    ----------
-    numbers : tuple of int
-        Positions of the numeric columns, which come first.
-    edges : ndarray of shape (len(numbers), 255)
-        The level of a cell is the number of edges below it.
-    groups : tuple of tuple of int
-        Positions of the 0/1 columns that are levels of one column, from level 1.
-    names : tuple of str
-        Of the columns of levels.
-    """
-
-    numbers: tuple[int, ...]
-    edges: Floats
-    groups: tuple[tuple[int, ...], ...]
-    names: tuple[str, ...]
+    numbers: tuple[int, ...]  # positions of the numeric columns, which come first
+    edges: Floats  # (len(numbers), 255): the level of a cell is the number of edges below it
+    groups: tuple[tuple[int, ...], ...]  # positions of the 0/1 columns that are levels of one column, from level 1
+    names: tuple[str, ...]  # of the columns of levels
 
     @classmethod
     def of(cls, scaling: ColumnScaling, names: Sequence[str], binary: Sequence[bool]) -> Binning:

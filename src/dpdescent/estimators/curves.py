@@ -41,25 +41,14 @@ _DOUBLINGS = 10  # of a second scale at most, three decades
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One scale of one column, and its knots.
+    """One scale of one column, and its knots."""
 
-    Parameters
-    ----------
-    column : int
-        Which column.
-    low, high : float
-        The ends of the scaled column, from -1 to 1, not both on one side of 0.
-    doublings : int
-        k, or 0 for the column as it is.
-    knots : ndarray
-        Positions between the ends, in increasing order, without 0: where there are hats.
-    """
-
-    column: int
+    column: int  # which column
+    #: The ends of the scaled column, from -1 to 1, not both on one side of 0.
     low: float
     high: float
-    doublings: int
-    knots: Floats
+    doublings: int  # k, or 0 for the column as it is
+    knots: Floats  # positions between the ends, in increasing order, without 0: where there are hats
 
     @property
     def both_signs(self) -> bool:
@@ -108,20 +97,11 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Scales columns by their bounds and adds the columns of some curves.
+    """Scales columns by their bounds and adds the columns of some curves."""
 
-    Parameters
-    ----------
-    scaling : ColumnScaling
-        Public bounds.
-    curves : tuple of Curve
-        What is added, in this order.
-    directions : tuple of int
-        For each column 1 if its curve must not fall, -1 if it must not rise, and else 0; empty for none.
-    """
-
-    scaling: ColumnScaling
-    curves: tuple[Curve, ...]
+    scaling: ColumnScaling  # public bounds
+    curves: tuple[Curve, ...]  # what is added, in this order
+    #: For each column 1 if its curve must not fall, -1 if it must not rise, and else 0; empty for none.
     directions: tuple[int, ...] = ()
 
     @classmethod

@@ -22,14 +22,9 @@ from ..exact import separate_product
 
 @dataclass(frozen=True, eq=False)
 class ColumnScaling:
-    """Clips every column to its public bounds and scales it to [-1, 1].
+    """Clips every column to its public bounds and scales it to [-1, 1]."""
 
-    Parameters
-    ----------
-    low, high : ndarray of shape (d,)
-        Public bounds, low < high.
-    """
-
+    #: (d,): public bounds, low < high.
     low: Floats
     high: Floats
 

@@ -49,28 +49,17 @@ _DRAWS = 200
 
 @dataclass(frozen=True)
 class Measure:
-    """One number with its errors.
-
-    Parameters
-    ----------
-    name : str
-    value : float or None
-        None where noise leaves nothing to say, and ``remark`` says why.
-    privacy, sampling : float or None
-        Standard deviations by the noise of privacy, and by which rows were drawn.
-    low, high : float or None
-        The interval at the level of the evaluation.
-    remark : str
-        Such as the clip of a clipped mean.
-    """
+    """One number with its errors."""
 
     name: str
-    value: float | None
+    value: float | None  # None where noise leaves nothing to say, and ``remark`` says why
+    #: Standard deviations by the noise of privacy, and by which rows were drawn.
     privacy: float | None = None
     sampling: float | None = None
+    #: The interval at the level of the evaluation.
     low: float | None = None
     high: float | None = None
-    remark: str = ""
+    remark: str = ""  # such as the clip of a clipped mean
 
     def __str__(self) -> str:
         if self.value is None:

@@ -61,16 +61,6 @@ def require_moderate(name: str, value: float) -> float:
 class FeatureGrid:
     """The grid of feature rows with entries in [-B, B] and norms up to R; all three numbers are public.
 
-    Parameters
-    ----------
-    entry_bound : float
-        B. Entries are clipped to [-B, B].
-    dimension : int
-        d, the number of columns (a constant column for the intercept counts). At most 2^30.
-    row_bound : float, optional
-        R. By default, and at most, ``B sqrt(d)``, which the entries imply. A smaller one is enforced: longer rows are
-        scaled down to it. A small R is better, because the grid resolves about 2^-20 of R.
-
     Attributes
     ----------
     exponent : int
@@ -85,8 +75,12 @@ class FeatureGrid:
     Rounding may lift a norm above R by ``sqrt(d) 2^-(p+1) <= 2^-6 2^e(R)`` (d <= 2^30), for which bits are reserved.
     """
 
+    #: B. Entries are clipped to [-B, B].
     entry_bound: float
+    #: d, the number of columns (a constant column for the intercept counts). At most 2^30.
     dimension: int
+    #: R. By default, and at most, ``B sqrt(d)``, which the entries imply. A smaller one is enforced: longer rows are
+    #: scaled down to it. A small R is better, because the grid resolves about 2^-20 of R.
     row_bound: float = math.inf
 
     bits: ClassVar[int] = 20

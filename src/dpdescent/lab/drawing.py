@@ -29,25 +29,15 @@ _WIDE, _NARROW = (5.75, 3.4), (4.0, 3.1)  # inches of a panel, for up to three o
 
 @dataclass(frozen=True)
 class Line:
-    """A curve.
-
-    Parameters
-    ----------
-    look : Look
-    x, mean, error : tuple of float
-        ``error`` is how far its bars reach to either side.
-    failed : tuple of float
-        Where some run did not end as it should: a cross there.
-    printed : tuple of (float, float)
-        What the paper prints: hollow marks.
-    """
+    """A curve."""
 
     look: Look
+    #: ``error`` is how far its bars reach to either side.
     x: tuple[float, ...]
     mean: tuple[float, ...]
     error: tuple[float, ...]
-    failed: tuple[float, ...] = ()
-    printed: tuple[tuple[float, float], ...] = ()
+    failed: tuple[float, ...] = ()  # where some run did not end as it should: a cross there
+    printed: tuple[tuple[float, float], ...] = ()  # what the paper prints: hollow marks
 
 
 @dataclass(frozen=True)

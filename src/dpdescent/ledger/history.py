@@ -138,21 +138,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Origin:
-    """The ledger of an earlier release whose charges were moved into a new file.
+    """The ledger of an earlier release whose charges were moved into a new file."""
 
-    Parameters
-    ----------
-    path : str
-        Where it was.
-    digest : str
-        That of its head and charges. Two ledgers with one digest were imported from copies of one file.
-    identity : str, optional
-        Its own name, if it had one.
-    """
-
-    path: str
+    path: str  # where it was
+    #: That of its head and charges. Two ledgers with one digest were imported from copies of one file.
     digest: str
-    identity: str | None = None
+    identity: str | None = None  # its own name, if it had one
 
     def to_dict(self) -> dict[str, Any]:
         """Return the origin as plain data."""

@@ -53,12 +53,6 @@ class Labels:
 
     Use `Labels.signs`, `Labels.classes` or `Labels.numbers`.
 
-    Parameters
-    ----------
-    kind : LabelKind
-    low, high : float
-        The least and the largest label.
-
     Examples
     --------
     >>> import numpy as np
@@ -67,6 +61,7 @@ class Labels:
     """
 
     kind: LabelKind
+    #: The least and the largest label.
     low: float
     high: float
 

@@ -126,41 +126,23 @@ class StepwiseChanges:
 
 @dataclass(frozen=True)
 class LinearProblem:
-    """A loss, a penalty and the public bounds of the rows.
-
-    Parameters
-    ----------
-    loss : Loss
-    grid : FeatureGrid
-        Public bounds of the features; with an intercept, its last column is the constant 1.
-    penalty : Penalty, optional
-    intercept : bool
-        Whether the last weight is an intercept, which is penalised only if the penalty says so.
-    tilt : float
-        How much more rows with large losses weigh (`dpdescent.minimisers.robust`); 0 is the mean.
-    adversary : Adversary, optional
-        Who moves every row before its loss is taken.
-    binary : tuple of bool or None
-        Public: for every feature whether it is 0 or 1, None where that was not declared; empty if nothing is known.
-    middles : tuple of float
-        Public: for every feature the middle of its range, or 0 if the range contains 0 in the caller's units; empty
-        if no range is known.
-    levels : tuple of tuples of int
-        Public: groups of features of which exactly one is 1 in every row, and the others 0. Only errors of estimates
-        rest on it.
-    curves : bool
-        Public: whether some features are bends of curves, whose weights are shrunk by their own evidence afterwards.
-    """
+    """A loss, a penalty and the public bounds of the rows."""
 
     loss: Loss
-    grid: FeatureGrid
+    grid: FeatureGrid  # public bounds of the features; with an intercept, its last column is the constant 1
     penalty: Penalty = field(default_factory=L2)
-    intercept: bool = True
-    tilt: float = 0.0
-    adversary: Adversary | None = None
+    intercept: bool = True  # whether the last weight is an intercept, which is penalised only if the penalty says so
+    tilt: float = 0.0  # how much more rows with large losses weigh (`dpdescent.minimisers.robust`); 0 is the mean
+    adversary: Adversary | None = None  # who moves every row before its loss is taken
+    #: Public: for every feature whether it is 0 or 1, None where that was not declared; empty if nothing is known.
     binary: tuple[bool | None, ...] = ()
+    #: Public: for every feature the middle of its range, or 0 if the range contains 0 in the caller's units; empty if
+    #: no range is known.
     middles: tuple[float, ...] = ()
+    #: Public: groups of features of which exactly one is 1 in every row, and the others 0. Only errors of estimates
+    #: rest on it.
     levels: tuple[tuple[int, ...], ...] = ()
+    #: Public: whether some features are bends of curves, whose weights are shrunk by their own evidence afterwards.
     curves: bool = False
 
     def __post_init__(self) -> None:

@@ -27,13 +27,6 @@ COUNT = 2**20  # lattice steps in a count of one row: they make room for little 
 class MeanRowNorm(Query[float]):
     """The mean Euclidean norm of the rows, or of their coordinates in a public frame without the constant.
 
-    Parameters
-    ----------
-    mechanism : Gaussian or Laplace
-    frame : Frame, optional
-    ceiling : float
-        Norms are clipped to it. A frame needs one; other rows have the public row bound already.
-
     Notes
     -----
     **Privacy** A clipped norm lies between 0 and that bound, so a row that is removed or replaced moves the sum by at
@@ -42,6 +35,7 @@ class MeanRowNorm(Query[float]):
 
     mechanism: Gaussian | Laplace
     frame: Frame | None = None
+    #: Norms are clipped to it. A frame needs one; other rows have the public row bound already.
     ceiling: float = math.inf
 
     @property
@@ -239,11 +233,6 @@ class ColumnHistograms(Query[Floats]):
 
     A cell x is on the level nearest to x 2^bits, from -levels to levels; whatever lies beyond is on the last one.
 
-    Parameters
-    ----------
-    levels, bits : int
-    mechanism : Gaussian
-
     Notes
     -----
     **Privacy** A row adds 1 to one count of each of c columns: L2 sensitivity sqrt(c). A row that is replaced takes 1
@@ -275,22 +264,15 @@ class ColumnHistograms(Query[Floats]):
 class MarginCounts(Query[Floats]):
     """The number of rows of either class whose margins x . w lie in each of some intervals, shape (2, k + 1).
 
-    Parameters
-    ----------
-    weights : ndarray
-        Public or released.
-    edges : ndarray of shape (k,)
-        Public, in increasing order: the intervals are those below, between and above them. A margin on an edge is
-        above it.
-    mechanism : Gaussian or Laplace
-
     Notes
     -----
     **Privacy** A row adds 1 to one count: sensitivity 1. A row that is replaced takes 1 from one count and adds 1 to
     another: sqrt(2) in the L2 norm and 2 in the L1 norm.
     """
 
-    weights: Floats
+    weights: Floats  # public or released
+    #: (k,): public, in increasing order: the intervals are those below, between and above them. A margin on an edge
+    #: is above it.
     edges: Floats
     mechanism: Gaussian | Laplace
     label = "margin counts"

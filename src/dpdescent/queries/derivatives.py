@@ -53,23 +53,6 @@ _MOST_LEAVES = 2**20  # of a tree: more of them would mean as many passes over t
 class Gradient(Query[Floats]):
     """The gradient of the objective at public ``weights``, from rows clipped to norm ``clip``.
 
-    Parameters
-    ----------
-    weights : ndarray
-    clip : float
-        C.
-    mechanism : Gaussian
-    frame : Frame or Whitening, optional
-        Public coordinates z: the gradient is the one in them, and the clip norm bounds |l'| |z|.
-    soft_norm : float, optional
-        Rows longer than this are weighted by sqrt(soft_norm/|z|), which keeps more of their direction than clipping
-        alone. Clipping follows.
-    keep_margins : bool
-        Whether to keep the margins of all rows for a search or a Hessian at the same weights.
-    joint : bool
-        Whether the rows of a unit are clipped together, to k^(3/4) C, instead of each to C (`joint_clip`). For
-        units of one row it is the same.
-
     Notes
     -----
     **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. For a unit of k rows it is k times that,
@@ -78,11 +61,17 @@ class Gradient(Query[Floats]):
     """
 
     weights: Floats
-    clip: float
+    clip: float  # C
     mechanism: Gaussian
+    #: Public coordinates z: the gradient is the one in them, and the clip norm bounds |l'| |z|.
     frame: Frame | Whitening | None = None
+    #: Rows longer than this are weighted by sqrt(soft_norm/|z|), which keeps more of their direction than clipping
+    #: alone. Clipping follows.
     soft_norm: float | None = None
+    #: Whether to keep the margins of all rows for a search or a Hessian at the same weights.
     keep_margins: bool = False
+    #: Whether the rows of a unit are clipped together, to k^(3/4) C, instead of each to C (`joint_clip`). For units
+    #: of one row it is the same.
     joint: bool = False
     label = "gradient"
 
@@ -98,12 +87,6 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
 
     The curvature is the mean of l'', weighted as the gradient's rows are, over rows that are not clipped.
 
-    Parameters
-    ----------
-    gradient : Gradient
-    mechanism : Gaussian
-        That of the curvature.
-
     Notes
     -----
     **Privacy** Two Gaussian mechanisms, charged as one. Curvatures are between 0 and the smoothness b of the loss, so
@@ -111,7 +94,7 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
     """
 
     gradient: Gradient
-    mechanism: Gaussian
+    mechanism: Gaussian  # that of the curvature
     label = "gradient and curvature"
 
     def plan(self, public: Public) -> Sum[tuple[Floats, float]]:
@@ -357,18 +340,6 @@ class TreeGradients(Query[Floats]):
 
     The answer is the total over all leaves: m times a mean gradient. The penalty is public, and not in it.
 
-    Parameters
-    ----------
-    follow : callable
-        Maps t and the noisy total over the first t leaves to the weights at which leaf t + 1 is read. Called with
-        0, ..., m - 1. It sees nothing but released totals.
-    leaves : int
-        m; one less than a power of 2 makes the best use of the levels.
-    clip : float
-        C, the norm to which the gradient of each row is clipped.
-    mechanism : Gaussian
-        That of a node.
-
     Notes
     -----
     **Privacy** Given the leaves, a row is in at most h nodes, h being the binary digits of m, each is released once
@@ -380,10 +351,12 @@ class TreeGradients(Query[Floats]):
     mixture over them loses no more than its worst part; no amplification is claimed. The charge comes first.
     """
 
+    #: Maps t and the noisy total over the first t leaves to the weights at which leaf t + 1 is read. Called with 0,
+    #: ..., m - 1. It sees nothing but released totals.
     follow: Callable[[int, Floats], Floats]
-    leaves: int
-    clip: float
-    mechanism: Gaussian
+    leaves: int  # m; one less than a power of 2 makes the best use of the levels
+    clip: float  # C, the norm to which the gradient of each row is clipped
+    mechanism: Gaussian  # that of a node
     label = "gradients in a tree"
 
     def plan(self, public: Public) -> Tree[Floats]:

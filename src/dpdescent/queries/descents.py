@@ -76,18 +76,6 @@ class NoisyDescent(Query[Floats]):
 class PermutedDescent(Query[Floats]):
     r"""Passes of gradient descent over randomly permuted rows, with an average after each, and noise at last.
 
-    Parameters
-    ----------
-    loss : Loss
-    row_bound : float
-        Rows longer than this are scaled down to it.
-    batch_rows : int
-        b. The n public places for rows are permuted in each pass and cut into ceil(n/b) batches.
-    step_size : float
-        At most 1/smoothness.
-    mechanism : ShuffledDescent
-        Says how many passes k there are, and that there are ceil(n/b) batches.
-
     Notes
     -----
     **Privacy** A row sits in one batch of each pass, and a row that is missing leaves its place empty, so neighbours
@@ -102,10 +90,11 @@ class PermutedDescent(Query[Floats]):
     """
 
     loss: Loss
-    row_bound: float
+    row_bound: float  # rows longer than this are scaled down to it
+    #: b. The n public places for rows are permuted in each pass and cut into ceil(n/b) batches.
     batch_rows: int
-    step_size: float
-    mechanism: ShuffledDescent
+    step_size: float  # at most 1/smoothness
+    mechanism: ShuffledDescent  # says how many passes k there are, and that there are ceil(n/b) batches
     label = "permuted gradient descent"
 
     def plan(self, public: Public) -> Point[Floats]:

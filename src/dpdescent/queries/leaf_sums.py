@@ -173,20 +173,6 @@ def _grown(tree: LeafValues, rows: Any, labels: Floats, before: Floats, leaves: 
 class LeafSums(Query[tuple[Floats, Floats]]):
     """The sums of residuals, shape (2^D, K), and of curvatures, shape (2^D,), over the leaves of a public tree.
 
-    Parameters
-    ----------
-    splits : Splits
-        Public, or drawn from released numbers.
-    scores : LeafScores
-        Public scores at which the loss is differentiated.
-    slope : float
-        The size to which each residual is clipped.
-    clip : float
-        C, the norm to which what a row adds is shortened after that.
-    weight : float
-        w, by which curvatures are multiplied before noise is added, and divided afterwards.
-    mechanism : Gaussian
-
     Notes
     -----
     **Privacy** A row adds a vector of norm at most C to one cell: L2 sensitivity C if it is added or removed, and 2C
@@ -195,11 +181,11 @@ class LeafSums(Query[tuple[Floats, Floats]]):
     of public numbers.
     """
 
-    splits: Splits
-    scores: LeafScores
-    slope: float
-    clip: float
-    weight: float
+    splits: Splits  # public, or drawn from released numbers
+    scores: LeafScores  # public scores at which the loss is differentiated
+    slope: float  # the size to which each residual is clipped
+    clip: float  # C, the norm to which what a row adds is shortened after that
+    weight: float  # w, by which curvatures are multiplied before noise is added, and divided afterwards
     mechanism: Gaussian
     label = "leaf sums"
 

@@ -56,21 +56,6 @@ _CELLS = 2**21  # scores that are worked on at once
 class FirstStep(Query[int | None]):
     """The index of the first step a that lowers the objective by its demand, or None.
 
-    Parameters
-    ----------
-    weights, direction : ndarray
-        Public: the search goes from w to w - a direction.
-    steps, demands : ndarray of shape (k,)
-        Step sizes in the order of the search, and by how much each must lower the mean objective.
-    mechanism : AboveThreshold
-        Charged for at least k queries.
-    slope, ceiling : float
-        A row's loss change is clipped to min(``ceiling``, ``slope`` a). The slope is at most the largest there is,
-        that of the loss times the longest row times the length of the direction.
-    clip_losses : bool
-        Clip the losses of a row at w and at w - a direction to [0, ``ceiling``] instead of their difference. The
-        noise is then that of the ceiling at every step.
-
     Notes
     -----
     **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A row
@@ -81,13 +66,19 @@ class FirstStep(Query[int | None]):
     sign with the step, so the search is charged as one of queries that are not monotone.
     """
 
+    #: Public: the search goes from w to w - a direction.
     weights: Floats
     direction: Floats
+    #: (k,): step sizes in the order of the search, and by how much each must lower the mean objective.
     steps: Floats
     demands: Floats
-    mechanism: AboveThreshold
+    mechanism: AboveThreshold  # charged for at least k queries
+    #: A row's loss change is clipped to min(``ceiling``, ``slope`` a). The slope is at most the largest there is,
+    #: that of the loss times the longest row times the length of the direction.
     slope: float = math.inf
     ceiling: float = math.inf
+    #: Clip the losses of a row at w and at w - a direction to [0, ``ceiling``] instead of their difference. The noise
+    #: is then that of the ceiling at every step.
     clip_losses: bool = False
     label = "step size"
 
@@ -230,18 +221,6 @@ class BestStep(Query[int]):
 class BestCandidates(Query[list[int]]):
     """The indices of ``choices`` points with about the least objective, chosen one after another.
 
-    Parameters
-    ----------
-    candidates : ndarray of shape (m, *shape of the weights)
-        Public points.
-    reference : ndarray
-        A public point to which losses are compared.
-    change : float
-        D: the change of a row's loss from the reference is clipped to [-D, D].
-    mechanism : ExponentialMechanism
-        That of every choice; a point may be chosen again.
-    choices : int
-
     Notes
     -----
     **Privacy** The exponential mechanism on sums of changes. One row may raise one score by D and lower another by D:
@@ -249,10 +228,10 @@ class BestCandidates(Query[list[int]]):
     themselves, however large, is never paid for.
     """
 
-    candidates: Floats
-    reference: Floats
-    change: float
-    mechanism: ExponentialMechanism
+    candidates: Floats  # (m, *shape of the weights): public points
+    reference: Floats  # a public point to which losses are compared
+    change: float  # D: the change of a row's loss from the reference is clipped to [-D, D]
+    mechanism: ExponentialMechanism  # that of every choice; a point may be chosen again
     choices: int = 1
     label = "candidate"
 

@@ -64,22 +64,6 @@ class NoisyMinimiser(Query[Floats]):
 
     With a cost of objective perturbation the objective has a random linear term b'w as well.
 
-    Parameters
-    ----------
-    risk : Risk
-        In the scale of n times a mean.
-    strong_convexity : float
-        Lambda. The strong convexity mu is Lambda plus n times the least curvature of the penalty, and must not be 0.
-    mechanism : Cost
-        What was paid: Gaussian, norm-Laplace or Laplace noise on the minimiser, or objective perturbation.
-    tolerance : float, optional
-        tau in units of the sensitivity of output perturbation, 1/256, or 1/64 for a risk with kinks, by default;
-        it is raised to what can be certified for every table in floating point, and to 2^-20 (2^-10 with kinks).
-    radius : float
-        Minimise over B(0, R), and project the noisy point onto it.
-    minimiser : str
-        The method that is tried first, one of `dpdescent.minimisers.METHODS`.
-
     Notes
     -----
     **Privacy, output perturbation** One row moves the minimiser by at most V/mu (`dpdescent.minimisers.risks`), or
@@ -103,12 +87,16 @@ class NoisyMinimiser(Query[Floats]):
     norm-Laplace) mechanism given w, which is what ``mechanism`` composes. Penalties are public and do not enter.
     """
 
-    risk: Risk
+    risk: Risk  # in the scale of n times a mean
+    #: Lambda. The strong convexity mu is Lambda plus n times the least curvature of the penalty, and must not be 0.
     strong_convexity: float
+    #: What was paid: Gaussian, norm-Laplace or Laplace noise on the minimiser, or objective perturbation.
     mechanism: OutputNoise | ObjectivePerturbation | PureObjectivePerturbation
+    #: tau in units of the sensitivity of output perturbation, 1/256, or 1/64 for a risk with kinks, by default; it is
+    #: raised to what can be certified for every table in floating point, and to 2^-20 (2^-10 with kinks).
     tolerance: float | None = None
-    radius: float = math.inf
-    minimiser: str = "lbfgs"
+    radius: float = math.inf  # minimise over B(0, R), and project the noisy point onto it
+    minimiser: str = "lbfgs"  # the method that is tried first, one of `dpdescent.minimisers.METHODS`
 
     @property
     def label(self) -> str:  # type: ignore[override]

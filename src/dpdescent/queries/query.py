@@ -56,32 +56,17 @@ QUERIES: dict[str, type[Query[Any]]] = {}
 
 @dataclass(frozen=True)
 class Public:
-    """What a query may know before it is paid for.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    relation : Relation
-    rows : int
-        n, the public number of rows.
-    rate : float
-        Share of the rows in the batch that answers.
-    size : float
-        The public number by which a sum is divided: n, or the expected size of a batch.
-    rows_per_unit : int
-        k, how many rows of one unit may change together. A plan is made for one row, and the curator raises its
-        sensitivities, unless the plan bounds what a unit adds; a lattice must have room for that.
-    together : bool
-        Whether the rows of a unit are read together, so that a plan can bound what they add.
-    """
+    """What a query may know before it is paid for."""
 
     problem: LinearProblem
     relation: Relation
-    rows: int
-    rate: float
-    size: float
+    rows: int  # n, the public number of rows
+    rate: float  # share of the rows in the batch that answers
+    size: float  # the public number by which a sum is divided: n, or the expected size of a batch
+    #: k, how many rows of one unit may change together. A plan is made for one row, and the curator raises its
+    #: sensitivities, unless the plan bounds what a unit adds; a lattice must have room for that.
     rows_per_unit: int = 1
-    together: bool = False
+    together: bool = False  # whether the rows of a unit are read together, so that a plan can bound what they add
 
     def weights(self, name: str, values: Any) -> Floats:
         """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""
@@ -124,38 +109,20 @@ Block = Callable[..., Integers]
 @final
 @dataclass(frozen=True)
 class Noised:
-    """A part of a sum that is released.
+    """A part of a sum that is released."""
 
-    Parameters
-    ----------
-    cost : Cost
-        The mechanism that releases it, which is also what is charged.
-    unit : float
-        The lattice of the sum: it is an integer multiple of this.
-    sensitivity : Sensitivity
-        How much one row can change it; or one unit, see ``of_unit``.
-    divisor : float
-        The public number by which the noisy sum is divided.
-    part : callable, optional
-        Maps the sum to the integers that are released; the sum itself by default.
-    symmetric : bool
-        Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
-    size : int
-        How many numbers it has. Norm-Laplace noise grows with it, and must be told.
-    of_unit : bool
-        Whether the sensitivity is that of all rows of a unit together, because what they add was bounded together.
-    threshold : Threshold, optional
-        Which of the counts are published with their keys: for a `ThresholdedGaussian`, and for no other mechanism.
-    """
-
-    cost: Cost
-    unit: float
-    sensitivity: Sensitivity
-    divisor: float = 1.0
+    cost: Cost  # the mechanism that releases it, which is also what is charged
+    unit: float  # the lattice of the sum: it is an integer multiple of this
+    sensitivity: Sensitivity  # how much one row can change it; or one unit, see ``of_unit``
+    divisor: float = 1.0  # the public number by which the noisy sum is divided
+    #: Maps the sum to the integers that are released; the sum itself by default.
     part: Callable[[Integers], Integers] | None = None
-    symmetric: bool = False
+    symmetric: bool = False  # whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm
+    #: How many numbers it has. Norm-Laplace noise grows with it, and must be told.
     size: int = 1
+    #: Whether the sensitivity is that of all rows of a unit together, because what they add was bounded together.
     of_unit: bool = False
+    #: Which of the counts are published with their keys: for a `ThresholdedGaussian`, and for no other mechanism.
     threshold: Threshold | None = None
 
     def __post_init__(self) -> None:
@@ -186,31 +153,19 @@ class Carry:
 @final
 @dataclass(frozen=True)
 class Sum(Generic[Answer]):
-    """An exact sum over the rows of a batch, and what is released of it.
+    """An exact sum over the rows of a batch, and what is released of it."""
 
-    Parameters
-    ----------
-    block : callable
-        Maps the features, the labels and the ``per_row`` numbers of a block of rows to their sum, an integer array.
-        What a row adds must depend on that row and on public numbers alone.
-    parts : tuple of Noised
-        What is released, each with its own mechanism. Their costs are charged together.
-    finish : callable
-        Maps the released parts to the answer, from public numbers.
-    per_row : tuple of PerRow
-        Numbers of every row that the block needs and other queries may share.
-    picks : bool
-        Whether the block picks the rows of a batch by itself: then its first argument tells which they are, None
-        for all.
-    carry : callable, optional
-        Maps the answer to the margins that the next query will ask for, if they follow from it.
-    """
-
+    #: Maps the features, the labels and the ``per_row`` numbers of a block of rows to their sum, an integer array.
+    #: What a row adds must depend on that row and on public numbers alone.
     block: Callable[..., Integers]
+    #: What is released, each with its own mechanism. Their costs are charged together.
     parts: tuple[Noised, ...]
-    finish: Callable[..., Answer]
-    per_row: tuple[PerRow, ...] = ()
+    finish: Callable[..., Answer]  # maps the released parts to the answer, from public numbers
+    per_row: tuple[PerRow, ...] = ()  # numbers of every row that the block needs and other queries may share
+    #: Whether the block picks the rows of a batch by itself: then its first argument tells which they are, None for
+    #: all.
     picks: bool = False
+    #: Maps the answer to the margins that the next query will ask for, if they follow from it.
     carry: Callable[[Answer], Carry | None] | None = None
 
     def __post_init__(self) -> None:
@@ -235,31 +190,16 @@ class Sum(Generic[Answer]):
 @final
 @dataclass(frozen=True)
 class Tree(Generic[Answer]):
-    """Running totals over the leaves of a binary tree, to which rows are dealt at random (`TreeGradients`).
+    """Running totals over the leaves of a binary tree, to which rows are dealt at random (`TreeGradients`)."""
 
-    Parameters
-    ----------
-    leaves : int
-        m, into which the rows are divided.
-    noised : Noised
-        How the sum over the rows of a node is released.
-    block : callable
-        Maps the number t of a leaf and the noisy total over the leaves before it to a function that adds up a block
-        of the rows of leaf t, as the ``block`` of a `Sum` does.
-    finish : callable
-        Maps the noisy total over all leaves to the answer.
-    zero : ndarray
-        The total over no leaves.
-    per_row : tuple of PerRow
-        Numbers of every row that the blocks need.
-    """
-
-    leaves: int
-    noised: Noised
+    leaves: int  # m, into which the rows are divided
+    noised: Noised  # how the sum over the rows of a node is released
+    #: Maps the number t of a leaf and the noisy total over the leaves before it to a function that adds up a block of
+    #: the rows of leaf t, as the ``block`` of a `Sum` does.
     block: Callable[[int, Floats], Block]
-    finish: Callable[[Floats], Answer]
-    zero: Floats
-    per_row: tuple[PerRow, ...] = ()
+    finish: Callable[[Floats], Answer]  # maps the noisy total over all leaves to the answer
+    zero: Floats  # the total over no leaves
+    per_row: tuple[PerRow, ...] = ()  # numbers of every row that the blocks need
 
     @property
     def levels(self) -> int:
@@ -334,26 +274,14 @@ def noise_on_objective(cost: Cost) -> Cost | None:
 @final
 @dataclass(frozen=True)
 class Point(Generic[Answer]):
-    """A point that is computed from all rows, and released with noise.
+    """A point that is computed from all rows, and released with noise."""
 
-    Parameters
-    ----------
-    cost : Cost
-        What is charged: the noise, or a theorem that needs noise in the objective as well.
-    noised : Noised
-        The noise on the point, placed on a lattice.
-    find : callable
-        Maps the rows and the random linear term to the point as integers of that lattice.
-    finish : callable
-        Maps the noisy point to the answer, from public numbers.
-    linear : Noised, optional
-        The random linear term of objective perturbation: noise on zeros of the shape ``linear_shape``.
-    """
-
-    cost: Cost
-    noised: Noised
+    cost: Cost  # what is charged: the noise, or a theorem that needs noise in the objective as well
+    noised: Noised  # the noise on the point, placed on a lattice
+    #: Maps the rows and the random linear term to the point as integers of that lattice.
     find: Callable[[Rows, Floats | None], Integers]
-    finish: Callable[[Floats], Answer]
+    finish: Callable[[Floats], Answer]  # maps the noisy point to the answer, from public numbers
+    #: The random linear term of objective perturbation: noise on zeros of the shape ``linear_shape``.
     linear: Noised | None = None
     linear_shape: tuple[int, ...] = ()
 

@@ -49,22 +49,6 @@ _LONGEST = 4.0  # in units of ``reach``: longer rows are shortened to it, whatev
 class ClippedHessian(Query[Floats]):
     """The Hessian of clipped gradients at public ``weights``, in whitened coordinates.
 
-    Parameters
-    ----------
-    weights : ndarray
-    clip : float
-        C, that of the gradients whose derivative it is. A row whose gradient is clipped adds nothing.
-    cap : float
-        b, to which curvatures are lowered.
-    reach : float
-        A row of this length may have the curvature b: the matrix of a row has a Frobenius norm of at most b reach^2.
-    mechanism : Gaussian
-    frame : Whitening
-    soft_norm : float
-        Rows longer than this are weighted by sqrt(soft_norm/|z|), as in `Gradient`.
-    stretched : ndarray of shape (k, k), optional
-        B, symmetric; the answer is B H B, and M limits the norm of what a row adds to that.
-
     Notes
     -----
     **Privacy** Sensitivity b reach^2 in the Frobenius norm, and sqrt(2) times it when a row is replaced. The penalty
@@ -72,12 +56,15 @@ class ClippedHessian(Query[Floats]):
     """
 
     weights: Floats
+    #: C, that of the gradients whose derivative it is. A row whose gradient is clipped adds nothing.
     clip: float
-    cap: float
+    cap: float  # b, to which curvatures are lowered
+    #: A row of this length may have the curvature b: the matrix of a row has a Frobenius norm of at most b reach^2.
     reach: float
     mechanism: Gaussian
     frame: Whitening
-    soft_norm: float
+    soft_norm: float  # rows longer than this are weighted by sqrt(soft_norm/|z|), as in `Gradient`
+    #: (k, k): B, symmetric; the answer is B H B, and M limits the norm of what a row adds to that.
     stretched: Floats | None = None
     label = "Hessian of clipped gradients"
 
@@ -91,20 +78,13 @@ class ClippedHessian(Query[Floats]):
 class GradientCovariance(Query[Floats]):
     """The mean of psi psi', psi being the clipped gradient of a row at public ``weights``, in whitened coordinates.
 
-    Parameters
-    ----------
-    weights, noise, frame, soft_norm
-        As for `ClippedHessian`.
-    clip : float
-        C, the norm to which gradients are clipped.
-
     Notes
     -----
     **Privacy** Sensitivity C^2 in the Frobenius norm, and sqrt(2) C^2 when a row is replaced.
     """
 
     weights: Floats
-    clip: float
+    clip: float  # C, the norm to which gradients are clipped
     mechanism: Gaussian
     frame: Whitening
     soft_norm: float

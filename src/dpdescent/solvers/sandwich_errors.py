@@ -185,49 +185,25 @@ class SandwichParts:
 
 @dataclass(frozen=True, eq=False)
 class Sandwich:
-    """An estimate and the law of its error.
+    """An estimate and the law of its error."""
 
-    Parameters
-    ----------
-    estimate : ndarray of shape (k,)
-        In the coordinates of the parts.
-    weights : ndarray of shape (d,)
-    influence : ndarray of shape (d, k)
-        By which an error of the mean gradient moves the weights.
-    sampling, privacy : ndarray of shape (k, k)
-        Covariance of that error: V/n, carried to the estimate, and what all noise does.
-    hessian : ndarray of shape (k, k)
-        H, shrunk, with raised eigenvalues and carried as V is.
-    unresolved : ndarray of shape (k, f)
-        Errors of the mean gradient that stand for how far the estimate may be along hidden directions.
-    carried : ndarray of shape (k, k)
-        By which V was carried.
-    variance_noise : float
-        sigma_V (1 - rho_V)/n.
-    scale_noise : float
-        Deviation of phi where V is a multiple of H, times rho_V/n.
-    aliased : tuple of bool
-        Which of the directions along which no score should change were left out.
-    shrunk_hessian, shrunk_covariance : float
-        rho and rho_V.
-    edge : float
-        Below which noise hides an eigenvalue of H.
-    """
-
-    estimate: Floats
+    estimate: Floats  # (k,): in the coordinates of the parts
     weights: Floats
-    influence: Floats
+    influence: Floats  # (d, k): by which an error of the mean gradient moves the weights
+    #: (k, k): covariance of that error: V/n, carried to the estimate, and what all noise does.
     sampling: Floats
     privacy: Floats
-    hessian: Floats
+    hessian: Floats  # (k, k): H, shrunk, with raised eigenvalues and carried as V is
+    #: (k, f): errors of the mean gradient that stand for how far the estimate may be along hidden directions.
     unresolved: Floats
-    carried: Floats
-    variance_noise: float
-    scale_noise: float
-    aliased: tuple[bool, ...]
+    carried: Floats  # (k, k): by which V was carried
+    variance_noise: float  # sigma_V (1 - rho_V)/n
+    scale_noise: float  # deviation of phi where V is a multiple of H, times rho_V/n
+    aliased: tuple[bool, ...]  # which of the directions along which no score should change were left out
+    #: rho and rho_V.
     shrunk_hessian: float
     shrunk_covariance: float
-    edge: float
+    edge: float  # below which noise hides an eigenvalue of H
 
     @classmethod
     def of(cls, parts: SandwichParts, directions: Sequence[Floats] = ()) -> Sandwich:

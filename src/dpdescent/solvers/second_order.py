@@ -67,18 +67,10 @@ _AIMED_STEPS = 200  # the number of steps in that case: with fewer steps each ha
 
 @dataclass(frozen=True)
 class SecondOrderResult(SolverResult):
-    """The weights, and how the run went; all of it follows from released answers.
+    """The weights, and how the run went; all of it follows from released answers."""
 
-    Parameters
-    ----------
-    hessians : int
-        How many Hessians were measured.
-    success : bool
-        Whether the run ended at what was found to be a second-order point.
-    """
-
-    hessians: int = 0
-    success: bool = False
+    hessians: int = 0  # how many Hessians were measured
+    success: bool = False  # whether the run ended at what was found to be a second-order point
 
 
 def minimum_rows(

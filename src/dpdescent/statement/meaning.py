@@ -197,20 +197,11 @@ START = "the score of a row at the mean of the levels compared, with numbers at 
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference of scores that a model can identify, and one standard deviation of what noise does to it.
+    """A difference of scores that a model can identify, and one standard deviation of what noise does to it."""
 
-    Parameters
-    ----------
-    name : str
-        The column or the level.
-    against : str
-        What it is compared with.
-    value, noise : float
-        The difference, and the deviation that the noise of privacy gives it.
-    """
-
-    name: str
-    against: str
+    name: str  # the column or the level
+    against: str  # what it is compared with
+    #: The difference, and the deviation that the noise of privacy gives it.
     value: float
     noise: float
 
@@ -224,21 +215,13 @@ class Effect:
 
 @dataclass(frozen=True)
 class Effects:
-    """The effects of a model, those that stand out most first.
+    """The effects of a model, those that stand out most first."""
 
-    Parameters
-    ----------
-    compared : sequence of Effect
-        In any order.
-    constants : sequence of Effect
-        The score, of each class if there are several, from which effects count. They are not tested.
-    left_out : int
-        The number of columns that are not spoken of, because nothing that was released shows that they vary, or that
-        another level of the same column does.
-    """
-
-    compared: Sequence[Effect]
+    compared: Sequence[Effect]  # in any order
+    #: The score, of each class if there are several, from which effects count. They are not tested.
     constants: Sequence[Effect] = ()
+    #: The number of columns that are not spoken of, because nothing that was released shows that they vary, or that
+    #: another level of the same column does.
     left_out: int = 0
 
     #: What is asked about them, and what follows a number after ±.
@@ -290,22 +273,13 @@ DIFFERS, MAY_DIFFER = "differs from 0", "may differ"
 
 @dataclass(frozen=True)
 class InferredEffects(Effects):
-    """Effects with intervals of sampling and privacy together; the noise of each is its standard error.
+    """Effects with intervals of sampling and privacy together; the noise of each is its standard error."""
 
-    Parameters
-    ----------
-    verdicts : mapping
-        By name and comparison: "differs from 0" where the simultaneous interval leaves 0 out, "may differ" where only
-        its own does, "not resolved" where noise hides it, or "".
-    level : float
-        That of the intervals.
-    remarks : sequence of str
-        What a reader should know of them.
-    """
-
+    #: By name and comparison: "differs from 0" where the simultaneous interval leaves 0 out, "may differ" where only
+    #: its own does, "not resolved" where noise hides it, or "".
     verdicts: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    level: float = 0.95
-    remarks: Sequence[str] = ()
+    level: float = 0.95  # that of the intervals
+    remarks: Sequence[str] = ()  # what a reader should know of them
 
     heading: ClassVar[str] = "Which effects differ from 0?"
     of_band: ClassVar[str] = "standard error"

@@ -271,17 +271,12 @@ def _further(beyond: Floats, noise: float, rows: int, rare: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """The ends of columns, and how far inside them cells were seen.
-
-    Parameters
-    ----------
-    low, high : ndarray of shape (columns,)
-    first, last : ndarray of shape (columns,)
-        Cells were seen between low and first, and between last and high: the outermost rungs of the ladder.
-    """
+    """The ends of columns, and how far inside them cells were seen."""
 
     low: Floats
     high: Floats
+    #: (columns,): cells were seen between low and first, and between last and high: the outermost rungs of the
+    #: ladder.
     first: Floats
     last: Floats
 

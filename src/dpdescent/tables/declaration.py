@@ -33,22 +33,13 @@ UNREADABLE = ("error", "missing")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How a text file is written, where the reader cannot tell.
+    """How a text file is written, where the reader cannot tell."""
 
-    Parameters
-    ----------
-    separator : str, optional
-        What stands between cells. By default that of ``,``, ``;``, tab and ``|`` by which the first line has the
-        names of the columns.
-    encoding : str, optional
-        By default UTF-8, or UTF-16 where the file starts with its mark.
-    decimal : str
-        What stands before the decimals of a number: a point or a comma.
-    """
-
+    #: What stands between cells. By default that of ``,``, ``;``, tab and ``|`` by which the first line has the names
+    #: of the columns.
     separator: str | None = None
-    encoding: str | None = None
-    decimal: str = "."
+    encoding: str | None = None  # by default UTF-8, or UTF-16 where the file starts with its mark
+    decimal: str = "."  # what stands before the decimals of a number: a point or a comma
 
     def __post_init__(self) -> None:
         require_sound(self.problems("file"))

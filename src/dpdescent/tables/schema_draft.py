@@ -35,18 +35,11 @@ _NOTE = "The name is that of an identifier, so it is left out; declare another t
 
 @dataclass(frozen=True)
 class SchemaDraft:
-    """A schema with gaps: `Schema.load` refuses it until every ``FILL IN`` has been replaced.
+    """A schema with gaps: `Schema.load` refuses it until every ``FILL IN`` has been replaced."""
 
-    Parameters
-    ----------
-    kinds : tuple of (column, kind)
-        Kind is ``numeric``, ``date``, ``categorical``, ``hashed``, ``boolean``, ``ignore`` or ``FILL IN``.
-    label : str
-        The label column, or ``FILL IN``.
-    """
-
+    #: Kind is ``numeric``, ``date``, ``categorical``, ``hashed``, ``boolean``, ``ignore`` or ``FILL IN``.
     kinds: tuple[tuple[str, str], ...]
-    label: str = FILL_IN
+    label: str = FILL_IN  # the label column, or ``FILL IN``
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the schema file format, with placeholders."""
