@@ -30,32 +30,25 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 
 class DeferredCommand(TyperCommand):
-    """A command of which only the name and a line of help are known until it is run.
+    """A command of which only the name and the first line of its docstring are known until it is run.
 
-    Parameters
-    ----------
-    name : str
-    place : str
-        The function or the application that runs it, as ``module:name`` within this package.
-    line : str
-        Its line in the list of commands: the first line of its docstring.
+    The module ``name_command`` has the function of that name, or the application ``name_app`` of several commands.
     """
 
-    def __init__(self, name: str, place: str, line: str) -> None:
+    def __init__(self, name: str, line: str, module: str = "") -> None:
         super().__init__(name=name, help=line)
-        self.place = place
+        self._module = f".{module or name}_command"
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self.load().make_context(info_name, args, parent=parent, **extra)
 
     def load(self) -> Any:
         """Return the command itself."""
-        module, _, name = self.place.partition(":")
-        target = getattr(import_module(f".{module}", __package__), name)
-        app = target
-        if not isinstance(target, typer.Typer):
+        module = import_module(self._module, __package__)
+        app = getattr(module, f"{self.name}_app", None)
+        if app is None:
             app = typer.Typer(add_completion=False)
-            app.command(self.name)(target)
+            app.command(self.name)(getattr(module, f"{self.name}_command"))
         command = typer.main.get_command(app)
         command.name = self.name
         return command
@@ -69,59 +62,25 @@ class CommandGroup(TyperGroup):
 
 
 COMMANDS = (
+    DeferredCommand("demo", "Train a private model on public data, and show what it cost."),
+    DeferredCommand("describe", "Look at a table privately: types, levels, missing cells, numbers."),
+    DeferredCommand("schema", "Say what is public about a table: draft such a file, and check it."),
+    DeferredCommand("fit", "Train a model on a table and save it with its privacy statement."),
+    DeferredCommand("predict", "Predict with a saved model, at no cost in privacy."),
+    DeferredCommand("evaluate", "Say what a saved model is worth on sensitive rows, with intervals, and pay for it."),
+    DeferredCommand("explain", "Say what a saved model or statement guarantees, in words."),
+    DeferredCommand("release", "Write one folder with a model and all that must be said of it."),
+    DeferredCommand("verify", "Check a model, a statement or a release by accountants that are not ours."),
+    DeferredCommand("ledger", "Keep a budget that several fits share."),
+    DeferredCommand("compare", "Compare methods on the same data, folds, budget and relation."),
     DeferredCommand(
-        "demo", "demo_command:demo_command", "Train a private model on public data, and show what it cost."
+        "reproduce", "Rerun a figure of a paper, with the paper's claims beside what was found.", "compare"
     ),
     DeferredCommand(
-        "describe",
-        "describe_command:describe_command",
-        "Look at a table privately: types, levels, missing cells, numbers.",
+        "audit", "Bound the epsilon of a mechanism, query or method from below, by runs on worst-case tables."
     ),
-    DeferredCommand(
-        "schema", "schema_command:schema_app", "Say what is public about a table: draft such a file, and check it."
-    ),
-    DeferredCommand(
-        "fit", "fit_command:fit_command", "Train a model on a table and save it with its privacy statement."
-    ),
-    DeferredCommand(
-        "predict", "predict_command:predict_command", "Predict with a saved model, at no cost in privacy."
-    ),
-    DeferredCommand(
-        "evaluate",
-        "evaluate_command:evaluate_command",
-        "Say what a saved model is worth on sensitive rows, with intervals, and pay for it.",
-    ),
-    DeferredCommand(
-        "explain", "explain_command:explain_command", "Say what a saved model or statement guarantees, in words."
-    ),
-    DeferredCommand(
-        "release", "release_command:release_command", "Write one folder with a model and all that must be said of it."
-    ),
-    DeferredCommand(
-        "verify",
-        "verify_command:verify_command",
-        "Check a model, a statement or a release by accountants that are not ours.",
-    ),
-    DeferredCommand("ledger", "ledger_command:ledger_app", "Keep a budget that several fits share."),
-    DeferredCommand(
-        "compare", "compare_command:compare_command", "Compare methods on the same data, folds, budget and relation."
-    ),
-    DeferredCommand(
-        "reproduce",
-        "compare_command:reproduce_command",
-        "Rerun a figure of a paper, with the paper's claims beside what was found.",
-    ),
-    DeferredCommand(
-        "audit",
-        "audit_command:audit_command",
-        "Bound the epsilon of a mechanism, query or method from below, by runs on worst-case tables.",
-    ),
-    DeferredCommand(
-        "methods",
-        "methods_command:methods_command",
-        "List the methods of training, or show the settings of one, also as in its paper.",
-    ),
-    DeferredCommand("datasets", "datasets_command:datasets_app", "List the data sets, and where each is."),
+    DeferredCommand("methods", "List the methods of training, or show the settings of one, also as in its paper."),
+    DeferredCommand("datasets", "List the data sets, and where each is."),
 )
 
 
