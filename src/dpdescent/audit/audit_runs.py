@@ -13,10 +13,11 @@ import hashlib
 import inspect
 import pickle
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +27,20 @@ Outcomes = NDArray[Any]
 #: Called with the runs that are done and the runs there are.
 Listener = Callable[[int, int], None]
 
-_CALLS = 200  # of a function that are worth a task of their own
 
-
-class Subject(Protocol):
+class Subject(ABC):
     """What is audited: something random that can be run on either of two neighbouring tables."""
+
+    chunk: ClassVar[int]  # how many runs are worth a task of their own
 
     @property
     def fingerprint(self) -> str:
         """Text that tells its settings from any other."""
-        ...
+        return repr(self)
 
-    @property
-    def chunk(self) -> int:
-        """How many runs are worth a task of their own."""
-        ...
-
+    @abstractmethod
     def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
         """Return the outcomes of independent runs; None stands for the operating system's randomness."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,18 +77,8 @@ def collect(
 ) -> tuple[Outcomes, Outcomes]:
     """Return the outcomes of ``runs`` runs on each table.
 
-    Parameters
-    ----------
-    subject : Subject
-    runs : int
-    seed : int, optional
-        Repeats the outcomes.
-    jobs : int
-        Processes that draw; 1 draws in this one.
-    journal : Path, optional
-        The output beside which finished chunks are kept, so that a killed run can go on.
-    listener : callable, optional
-        Called after each chunk.
+    A ``seed`` repeats them. With ``jobs`` above 1 so many processes draw. Beside the output named by ``journal``
+    finished chunks are kept, so that a killed run can go on; ``listener`` is called after each chunk.
     """
     chunks = list(_chunks(subject, runs, seed))
     done: dict[str, Drawn] = {}
@@ -179,23 +165,18 @@ def as_outcomes(first: Sequence[list[float] | str], second: Sequence[list[float]
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionRun:
+class FunctionRun(Subject):
     """A caller's own function on a caller's own tables."""
 
     function: Callable[..., Any]
     tables: tuple[Any, Any]
     score: Callable[[Any], float] | None
+    chunk = 200
 
     @property
     def fingerprint(self) -> str:
-        """Text that tells it from any other."""
         names = [_code_of(function) for function in (self.function, self.score) if function is not None]
         return f"{' '.join(names)} {hashlib.sha256(pickle.dumps(self.tables)).hexdigest()}"
-
-    @property
-    def chunk(self) -> int:
-        """How many runs are worth a task of their own."""
-        return _CALLS
 
     def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
         """Return the outcomes of independent calls, or what the caller's score makes of them."""

@@ -30,7 +30,7 @@ from ..problems import L2, Adversary, LinearProblem, Logistic
 from ..queries import QUERIES, Query
 from ..queries.query import Point, Sum, Tree
 from ..relations import Relation
-from .audit_runs import Outcomes, derived_seed, plain
+from .audit_runs import Outcomes, Subject, derived_seed, plain
 from .decision import Rule
 from .examples import EXAMPLES
 from .findings import Claim
@@ -43,12 +43,11 @@ _PROBLEMS = (LinearProblem(Logistic(), _GRID, L2(0.125)), LinearProblem(Logistic
 _ROWS = 12
 _TABLES = 6  # whose other rows are drawn at random
 _FEW = 2  # for points, which take longer and depend less on the other rows
-_CHUNK = 200
 _RICH = 1e9  # an epsilon for as many answers as are asked for
 
 
 @dataclass(frozen=True)
-class QueryRun:
+class QueryRun(Subject):
     """One answer to a query, asked of either of two neighbouring tables."""
 
     kind: str  # one of `dpdescent.queries.QUERIES`
@@ -57,19 +56,10 @@ class QueryRun:
     delta: float
     relation: Relation = Relation.ZERO_OUT
     example: int = 1  # which of the examples of that kind, counted from 1
+    chunk = 200
 
     def __post_init__(self) -> None:
         _asked(self)
-
-    @property
-    def fingerprint(self) -> str:
-        """The settings."""
-        return repr(self)
-
-    @property
-    def chunk(self) -> int:
-        """How many runs are worth a task of their own."""
-        return _CHUNK
 
     @property
     def claim(self) -> Claim:

@@ -66,17 +66,9 @@ def decide(
 ) -> Decision:
     """Return lower bounds on epsilon from as many outcomes of each of two tables.
 
-    Parameters
-    ----------
-    first, second : ndarray
-        One outcome for each row, in the order in which they were drawn.
-    claim : {"approximate", "gdp"}
-        What is claimed; a claim of GDP is also one of (epsilon, delta)-DP, and both are tested.
-    delta : float
-    error : float
-        Probability with which a bound may be too large.
-    known : Rule, optional
-        A test that was fixed before the runs, of the first number of every outcome.
+    Each row is an outcome, in the order in which they were drawn. A claim of GDP is also one of (epsilon, delta)-DP,
+    and both are tested. A bound may be too large with probability ``error``. ``known`` is a test that was fixed
+    before the runs, of the first number of every outcome.
     """
     runs = len(first)
     claims: tuple[Claim, ...] = ("approximate", "gdp") if claim == "gdp" and delta > 0 else ("approximate",)

@@ -268,16 +268,8 @@ def most(count: Any, trials: int, error: float) -> Floats:
 def from_event(claim: Claim, delta: float, more: Any, fewer: Any, trials: int, error: float) -> Floats:
     """Return a lower bound from how often an event happened on each table; see `epsilon_of` for its unit.
 
-    Parameters
-    ----------
-    claim : {"approximate", "gdp"}
-    delta : float
-        That of the claim.
-    more, fewer : array_like of int
-        How often the event happened, in ``trials`` runs on the table where it is more likely, and on the other.
-    trials : int
-    error : float
-        Probability with which the bound may be too large.
+    The event happened ``more`` often, in ``trials`` runs, on the table where it is more likely than on the other.
+    ``delta`` is that of the claim; the bound may be too large with probability ``error``.
     """
     p, q = least(more, trials, error / 2), most(fewer, trials, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -43,7 +43,7 @@ from ..noise import Randomness
 from ..problems import LinearProblem, Logistic, Need
 from ..relations import Norm, Relation, Sensitivity
 from ..solvers import Facts
-from .audit_runs import Outcomes, plain
+from .audit_runs import Outcomes, Subject, plain
 from .decision import Rule
 from .findings import Claim
 from .recording import IN_THE_OBJECTIVE, Recording, Replaying, log_ratio
@@ -53,12 +53,10 @@ Attack = Literal["transcript", "model"]
 
 _UNIT = 2.0**-30
 _RARE = 3.0  # logit of the event that tells the tables apart: rare events show nearly all of epsilon
-# Runs that are worth a task of their own.
-_ANSWERS, _FITS = 2**15, 10
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Mechanism(Subject):
     """A mechanism, and the sums of two neighbouring tables."""
 
     cost: Cost  # which mechanism, with how much noise
@@ -66,16 +64,7 @@ class Mechanism:
     sums: tuple[tuple[float, ...], tuple[float, ...]]  # what the rows of each table add up to
     sensitivity: Sensitivity
     relation: Relation
-
-    @property
-    def fingerprint(self) -> str:
-        """The settings."""
-        return repr(self)
-
-    @property
-    def chunk(self) -> int:
-        """How many runs are worth a task of their own."""
-        return _ANSWERS
+    chunk = 2**15
 
     def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
         """Return the answers of independent releases."""
@@ -177,16 +166,6 @@ class AuditedFit:
         self._ledger()
 
     @property
-    def fingerprint(self) -> str:
-        """The settings."""
-        return repr(self)
-
-    @property
-    def chunk(self) -> int:
-        """How many runs are worth a task of their own."""
-        return _FITS
-
-    @property
     def claim(self) -> Claim:
         """What the filter of the fit promises."""
         return "gdp" if self._ledger().currency.name == "gdp" else "approximate"
@@ -212,24 +191,11 @@ class AuditedFit:
 
 
 @dataclass(frozen=True)
-class MethodRun(AuditedFit):
-    """A whole fit with and without one row.
-
-    Parameters
-    ----------
-    method : str
-    epsilon, delta : float
-        The guarantee that the fit is run with, and claims.
-    relation : Relation
-    rows, columns : int
-        The public size of the table.
-    options : mapping
-        Settings of the method.
-    attack : {"transcript", "model"}
-        What an attacker sees.
-    """
+class MethodRun(AuditedFit, Subject):
+    """A whole fit with and without one row."""
 
     attack: Attack = "transcript"
+    chunk = 10
 
     def known(self, outcomes: Outcomes) -> Rule | None:
         """Return the test that likelihood ratios come with: 0 is as likely on both tables. Weights come with none."""
@@ -263,7 +229,7 @@ class MethodRun(AuditedFit):
 
 
 @dataclass(frozen=True)
-class CanaryRun(AuditedFit):
+class CanaryRun(AuditedFit, Subject):
     """Whole fits of tables in which each of many rows is there, or not, by the toss of a coin.
 
     There are as many rows as columns, each with a column of its own, and a row pushes the weight of its column up.
@@ -275,6 +241,7 @@ class CanaryRun(AuditedFit):
     columns: int = 128
     #: How many of them are guessed in a run; an even number. Fixed beforehand, as the bound asks.
     guesses: int = 32
+    chunk = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
