@@ -162,7 +162,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     for name, entry in datasets._ENTRIES.items():
         here = replace(data, name=name)
         monkeypatch.setitem(datasets._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
-    monkeypatch.setattr("dpdescent.lab.study.in_processes", _measured_once)
+    monkeypatch.setattr("dpdescent.long_runs.in_processes", _measured_once)
     monkeypatch.setattr("dpdescent.lab.method_looks.general_methods", lambda: ["auto", "majority"])
     for name, figure in FIGURES.items():
         if isinstance(figure, Figure):

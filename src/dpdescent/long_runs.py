@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -120,14 +120,8 @@ class Journal(Generic[AnyRow]):
     The name of the file carries the fingerprint of the study, so other settings never find these rows. A line that a
     kill tore is dropped; its cell is measured again.
 
-    Parameters
-    ----------
-    output : Path
-        The file the study will end in.
-    fingerprint : str
-        Of the settings.
-    row : type
-        Of the rows, a dataclass.
+    ``output`` is the file that the study will end in, ``fingerprint`` that of its settings, and ``row`` the dataclass
+    of its rows.
     """
 
     def __init__(self, output: Path, fingerprint: str, row: type[AnyRow]) -> None:
@@ -176,6 +170,32 @@ class Journal(Generic[AnyRow]):
 
     def __exit__(self, kind: type[BaseException] | None, value: Any, trace: TracebackType | None) -> None:
         self.close()
+
+
+def measure_tasks(
+    tasks: Sequence[AnyTask],
+    key: Callable[[AnyTask], str],
+    work: Callable[[AnyTask], AnyRow],
+    *,
+    jobs: int = 0,
+    journal: Journal[AnyRow] | None = None,
+    listener: Listener | None = None,
+) -> list[AnyRow]:
+    """Return what ``work`` makes of each task: from the journal, where it has the key of the task, or made now.
+
+    New rows are added to the journal. With ``jobs`` they are made in so many processes, and otherwise in this one.
+    """
+    done = dict(journal.rows) if journal is not None else {}
+    waiting = [task for task in tasks if key(task) not in done]
+    tell = listener or (lambda *_: None)
+    tell(len(tasks) - len(waiting), len(tasks))  # the first task may take minutes
+    finished = in_processes(work, waiting, min(jobs, len(waiting))) if jobs else ((t, work(t)) for t in waiting)
+    for count, (task, row) in enumerate(finished, len(tasks) - len(waiting) + 1):
+        done[key(task)] = row
+        if journal is not None:
+            journal.add(key(task), row)
+        tell(count, len(tasks))
+    return [done[key(task)] for task in tasks]
 
 
 _DATABASE = b"SQLite format 3\0"  # how a ledger begins

@@ -61,7 +61,7 @@ def timeless(rows: tuple[Row, ...]) -> list[Row]:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure here instead of in worker processes, where those are not what is tested."""
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
 
 
@@ -149,7 +149,7 @@ def test_a_study_is_measured_and_a_finished_journal_is_read_not_run(
     assert seen[0] == (0, 4)
     assert seen[-1] == (4, 4)
     assert [(row.epsilon, row.fold) for row in first.rows] == [(0.5, 0), (0.5, 1), (2.0, 0), (2.0, 1)]
-    monkeypatch.setattr("dpdescent.lab.study.in_processes", lambda _, cells, __: iter(cells and [1 / 0]))
+    monkeypatch.setattr("dpdescent.long_runs.in_processes", lambda _, cells, __: iter(cells and [1 / 0]))
     with Journal(tmp_path / "out.json", SMALL.fingerprint, Row) as journal:
         assert run(SMALL, journal=journal).rows == first.rows
 
@@ -372,7 +372,7 @@ def test_near_matches_are_suggested() -> None:
 
 
 def test_bad_input_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.lab.study.in_processes", lambda *_: 1 / 0)
+    monkeypatch.setattr("dpdescent.long_runs.in_processes", lambda *_: 1 / 0)
     (tmp_path / "file").write_text("in the way")
     arguments = ("compare", "--data", "synthetic", "--methods", "agd")
     with pytest.raises(OutputNotWritable, match="choose another place"):

@@ -59,7 +59,7 @@ def test_a_run_goes_on_from_a_journal_that_was_written_before_the_code_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     kept = {"dataset": "synthetic", "method": "majority", "epsilon": 1.0, "delta": 1e-6, "fold": 0, "seed": 0}
     kept |= {"n": 150, "d": 20, "loss": "logistic", "adjacency": "zero-out", "oracle": False, "private": True}

@@ -57,7 +57,7 @@ class Page(HTMLParser):
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """The page of Figure 2 at a small scale, measured in this process."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells))
+    patch.setattr("dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells))
     patch.setattr(Figure, "missing", ("an <unknown> method",))
     figure = FIGURES["000/figure2"]
     assert isinstance(figure, Figure)
@@ -158,7 +158,7 @@ def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -
 
 def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     figure = FIGURES["003/figure2"]
     assert isinstance(figure, Figure)

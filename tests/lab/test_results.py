@@ -27,7 +27,7 @@ def test_a_full_run_takes_the_repetitions_it_is_told_and_its_page_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     figure = FIGURES["000/figure2"]
     assert isinstance(figure, Figure)
@@ -56,7 +56,7 @@ def test_a_full_run_takes_the_repetitions_it_is_told_and_its_page_says_so(
 
 def test_a_full_run_takes_the_first_folds_if_it_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     figure = FIGURES["000/figure2"]
     assert isinstance(figure, Figure)
@@ -113,7 +113,7 @@ def test_all_figures_are_run_with_their_extents_and_the_verdicts_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     figure = FIGURES["000/figure2"]
     assert isinstance(figure, Figure)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from html import escape
 from pathlib import Path
@@ -27,10 +27,10 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
-from ..display import CONTENT_POLICY, HtmlPage, printable
+from ..display import HtmlPage
 from ..errors import InvalidParameter, MissingPackage, OutputNotWritable, require_positive_integer
 from ..solvers import Facts
-from ..statement import headline
+from ..statement import headline, html_page
 from .base import PrivateLinearModel
 from .classifiers import DPLogisticRegression
 from .curves import Curve, Curves, scaled_knots
@@ -463,19 +463,10 @@ def _effects(term: Term, outputs: Sequence[str]) -> Iterator[tuple[Floats, str, 
         yield effect, output, _COLOURS[number % len(_COLOURS)]
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">{policy}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}: terms</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 72rem; margin: 2rem auto;
-  padding: 0 1rem; }}
-main {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1.5rem; }}
-figure {{ margin: 0; }} svg {{ width: 100%; height: auto; }} figcaption {{ font-weight: 600; }}
-text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
-</style></head><body><h1>{title}</h1>
-<p>{statement}</p>
-{body}
-</body></html>
+_STYLE = """
+body { max-width: 72rem; } figure { margin: 0; } figcaption { color: inherit; font-weight: 600; }
+.terms { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1.5rem; }
+svg text { font-size: 11px; }
 """
 
 
@@ -508,14 +499,19 @@ def key_of(outputs: Sequence[str]) -> str:
 
 def figures_of(terms: Sequence[Term], outputs: Sequence[str]) -> str:
     """Return a picture per term."""
-    return "<main>\n" + "\n".join(_figure(term, outputs) for term in terms) + "\n</main>"
+    return in_grid(_figure(term, outputs) for term in terms)
+
+
+def in_grid(pictures: Iterable[str]) -> str:
+    """Return pictures side by side, as many in a row as there is room for."""
+    return '<div class="terms">\n' + "\n".join(pictures) + "\n</div>"
 
 
 def whole_page(title: str, privacy: Mapping[str, Any], body: str) -> HtmlPage:
     """Return a page under its guarantee; it loads nothing."""
     statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
-    page = _PAGE.format(policy=CONTENT_POLICY, title=escape(title), statement=escape(statement), body=body)
-    return HtmlPage(printable(page, keep="\n"))
+    parts = [f"<h1>{escape(title)}</h1>", f'<p class="guarantee">{escape(statement)}</p>', body]
+    return HtmlPage(html_page(f"{title}: terms", parts, _STYLE))
 
 
 def _figure(term: Term, outputs: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from ..arrays import Floats
 from ..display import HtmlPage
 from ..queries import ColumnTables, LeafValues
 from ..solvers.leaf_boosting import Forest
-from .additive import Term, cell_text, figures_of, key_of, whole_page
+from .additive import Term, cell_text, figures_of, in_grid, key_of, whole_page
 from .binning import Binning, drawn_rows
 
 _SHOWN, _STRIPS = 25, 12  # cells of a number that are shown, alone and in a pair
@@ -162,7 +162,7 @@ def page_of_forest(
             words="How much of the scores each column explains, in percent, and what pairs explain together and not "
             "alone.",
         ),
-        f"<main>{_bars({(name,): share for name, share in columns.items()})}{_bars(pairs)}</main>",
+        in_grid([_bars({(name,): share for name, share in columns.items()}), _bars(pairs)]),
         _SECTION.format(
             title="Columns",
             words=f"The mean score with a cell, less the mean over the column: effects on {key_of(outputs)}; {band}. "
@@ -175,7 +175,7 @@ def page_of_forest(
             "away. Cells are pale where two standard deviations of the noise of privacy exceed the effect; hold the "
             "pointer over a cell to see both.",
         ),
-        "<main>" + "".join(_heat(surface) for surface in surfaces) + "</main>",
+        in_grid(map(_heat, surfaces)),
     ]
     return whole_page(title, privacy, "\n".join(parts))
 

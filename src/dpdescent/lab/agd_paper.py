@@ -7,7 +7,6 @@ The watching is not private: true norms and objectives are unpaid. It is for pub
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,6 @@ from ..datasets import Dataset
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid
 from ..ledger import Ledger
-from ..long_runs import write_whole
 from ..noise import Randomness
 from ..problems import L2, LinearProblem, Logistic
 from ..queries import Gradient
@@ -46,8 +44,8 @@ from .paper_figures import (
     Scale,
     four_tasks,
 )
-from .report_page import Finding, Matrix, Picture, Report, render
-from .study import versions
+from .report_page import Finding, Matrix, Picture, Report, write_report
+from .study import versions, versions_setting
 from .verdicts import WRONG, AtLeast, Checked, Claim, Margin, cells_of, every, told
 
 
@@ -162,7 +160,7 @@ def write_trace(
             ("gradients clipped to", f"{trace.clip_gradient:g}"),
             ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
             ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
-            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+            versions_setting(),
         ),
         cells=cells_of(
             (vars(moment) for run in runs for moment in run),
@@ -171,10 +169,8 @@ def write_trace(
         ),
         command=command,
     )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": trace.name, "dataset": name, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
+    content = {"figure": trace.name, "dataset": name, "versions": versions(), "rows": [asdict(m) for m in moments]}
+    write_report(report, page, json_file, content)
     return pictures, report
 
 

@@ -17,6 +17,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 
+from ..arrays import Floats
 from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
@@ -25,8 +26,6 @@ from ..problems import Hinge
 from ..queries import FirstStep, Gradient
 from ..solvers import METHODS, BLSGDSettings, Facts, batch_rates
 from ..tables import Schema
-
-Floats = NDArray[np.float64]
 
 #: The estimator of each loss.
 LOSSES = {"logistic": DPLogisticRegression, "svm": DPLinearSVC}

@@ -5,7 +5,6 @@ A table of data sets is counted and written here too; its counts are of public d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..datasets import load_dataset
-from ..long_runs import Listener, write_whole
+from ..long_runs import Listener
 from .fold_fits import Curve, Task
 from .method_looks import known_variants, look_of, variant
-from .report_page import Finding, Matrix, Report, render
-from .study import Study, versions
+from .report_page import Finding, Matrix, Report, write_report
+from .study import Study, versions, versions_setting
 from .verdicts import Claim, Measure, cells_of
 
 # What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
@@ -217,7 +216,6 @@ def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: 
         )
         for line, found in pairs
     )
-    settings = (("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),)
     matrix = Matrix(table.title, header, rows)
     statement = (("all counts", "Not private: they are shown here because the data are public."),)
     found = [asdict(each) for each in counted]
@@ -230,14 +228,11 @@ def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: 
         findings,
         (matrix,),
         statement,
-        settings,
+        (versions_setting(),),
         cells=cells,
         command=command,
     )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": table.name, "versions": versions(), "rows": found}
-        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    write_report(report, page, json_file, {"figure": table.name, "versions": versions(), "rows": found})
     return report
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..display import CONTENT_POLICY, printable
-from ..statement import guarantee
+from ..long_runs import write_whole
+from ..statement import guarantee, heading, html_page
 from .fold_fits import Row
 from .method_looks import ORACLE, look_of
-from .study import Record, command_line, versions
+from .study import Record, command_line, versions_setting
 from .verdicts import MEASURES, Group, Measure, Verdict
 
 
@@ -49,59 +50,29 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Report:
-    """The parts of a page.
-
-    Parameters
-    ----------
-    title, caption : str
-    extent : str
-        How much of what the paper ran was run.
-    pictures, findings, tables : tuples
-    statements, settings : tuples of pairs of str
-        A name and a text.
-    notes : tuple of str
-    details : tuple of str
-        What few readers need: the page folds it away.
-    cells : tuple of mappings
-        The numbers, as of `summary.cells_of`.
-    command : str
-        What to type for it, if it is not what was typed.
-    """
+    """The parts of a page."""
 
     title: str
     caption: str
-    extent: str
+    extent: str  # how much of what the paper ran was run
     pictures: tuple[Picture, ...]
     findings: tuple[Finding, ...]
     tables: tuple[Matrix, ...]
+    #: A name and a text each.
     statements: tuple[tuple[str, str], ...]
     settings: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
-    details: tuple[str, ...] = ()
-    cells: tuple[Mapping[str, Any], ...] = ()
-    command: str = ""
+    details: tuple[str, ...] = ()  # what few readers need: the page folds it away
+    cells: tuple[Mapping[str, Any], ...] = ()  # the numbers, as of `cells_of`
+    command: str = ""  # what to type for it, if it is not what was typed
 
 
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 76rem;
-       margin: 2.5rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
-h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
-figure { margin: 1.5rem 0; } img { width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
+body { max-width: 76rem; } img { width: 100%; height: auto; }
 .tables { display: flex; flex-wrap: wrap; gap: 0 2rem; } .tables > div { max-width: 100%; }
-table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 1.25rem; }
-caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { padding: .25rem .6rem; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
-td { white-space: nowrap; font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-thead th { border-bottom: 1.5px solid #22262b; }
+caption { text-align: left; font-weight: 600; padding: .25rem 0; } td { white-space: nowrap; }
 .prose td, .prose th { text-align: left; white-space: normal; } .prose td:first-child { min-width: 9rem; }
 .claims td { width: 50%; }
-.note { color: #5a616b; font-size: .9rem; }
-@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; }
-               figure, table { break-inside: avoid; } }
 """
 
 
@@ -114,26 +85,26 @@ def render(report: Report) -> str:
     parts += [_figure(picture) for picture in report.pictures]
     if report.findings:
         pairs = [(finding.claim, finding.found) for finding in report.findings]
-        parts.append(_section("What the paper says, and what was found", "claims"))
+        parts.append(heading("What the paper says, and what was found", "claims"))
         parts.append(
             _table(Matrix("", ("the paper's claim, in our words", "found here"), tuple(pairs)), "prose claims")
         )
-    parts.append(_section("Results", "results"))
+    parts.append(heading("Results", "results"))
     parts.append('<div class="tables">' + "\n".join(_table(matrix) for matrix in report.tables) + "</div>")
     parts += [f'<p class="note">{escape(note)}</p>' for note in report.notes]
-    parts.append(_section("The privacy of each curve", "privacy"))
+    parts.append(heading("The privacy of each curve", "privacy"))
     parts.append(_table(Matrix("", ("curve", "statement"), report.statements), "prose"))
-    parts.append(_section("Settings", "settings"))
+    parts.append(heading("Settings", "settings"))
     settings = (*report.settings, *((("command", report.command),) if report.command else command_line()))
     parts.append(_table(Matrix("", ("setting", "value"), settings), "prose"))
-    page = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(parts)
-        + "\n</main>\n</body>\n</html>\n"
-    )
-    return printable(page, keep="\n")
+    return html_page(report.title, parts, _STYLE)
+
+
+def write_report(report: Report, page: Path, json_file: Path | None, content: Mapping[str, Any]) -> None:
+    """Write the page and, if a file was asked for, its content as JSON."""
+    write_whole(page, render(report))
+    if json_file is not None:
+        write_whole(json_file, json.dumps(content, indent=1) + "\n")
 
 
 def matrices(groups: Sequence[Group], measures: Sequence[Measure] = MEASURES) -> tuple[Matrix, ...]:
@@ -206,7 +177,7 @@ def settings_of(record: Record) -> tuple[tuple[str, str], ...]:
         ("L2 penalty", f"{study.alpha:g}"),
         ("cross-validation", f"{used} of {study.folds} folds, seeds {', '.join(map(str, range(study.seeds)))}"),
         *((f"options of {name}", text) for name, text in options.items()),
-        ("versions", ", ".join(f"{name} {value}" for name, value in versions().items())),
+        versions_setting(),
     ]
     return tuple(pairs)
 
@@ -218,10 +189,6 @@ def _options(record: Record, name: str) -> str:
         if row.method == name
     }
     return "; ".join(sorted(found))
-
-
-def _section(title: str, anchor: str) -> str:
-    return f'<h2 id="{anchor}">{escape(title)}</h2>'
 
 
 def _figure(picture: Picture) -> str:

@@ -19,18 +19,18 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dpdescent
 
 from ..accounting import currency_named
+from ..arrays import Floats
 from ..curator import ArraySource, Curator, LatticeNoise
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..estimators.reading import compact
 from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger
-from ..long_runs import Journal, Listener, write_whole
+from ..long_runs import Journal, Listener, measure_tasks
 from ..noise import Randomness
 from ..problems import L2, LinearProblem, Logistic, Loss, NonConvex, Penalty, Sigmoid
 from ..solvers import METHODS, Facts, SecondOrderResult
@@ -38,11 +38,9 @@ from ..statement import guarantee
 from .drawing import Line, Panel, draw
 from .fold_fits import Task, load_task
 from .method_looks import look_of
-from .report_page import Finding, Matrix, Picture, Report, render
-from .study import repeated, versions
+from .report_page import Finding, Matrix, Picture, Report, write_report
+from .study import repeated, versions, versions_setting
 from .verdicts import EXPLANATION, Checked, Key, Margin, Sample, cells_of, every, pooled, told
-
-Floats = NDArray[np.float64]
 
 _LOW, _HIGH = 0.2, (0.6, 1.0)  # what the paper calls low and high budgets
 
@@ -172,21 +170,13 @@ def measure_table(
     """Measure every run that a journal does not hold yet, one after another with all processors."""
     rows, labels, problem = _problem(runs)
     source = ArraySource(rows, labels, problem.grid)
-    done = dict(journal.rows) if journal is not None else {}
-    todo = list(runs)
-    if listener is not None:
-        listener(sum(json.dumps(run) in done for run in todo), len(todo))  # the first run may take minutes
-    for run in todo:
-        key = json.dumps(run)
-        if key not in done:
-            outcome, weights = _measure(run, runs, source, problem)
-            loss = float(problem.loss.values(rows @ weights, labels).mean()) + problem.penalty_value(weights)
-            done[key] = replace(outcome, loss=loss)
-            if journal is not None:
-                journal.add(key, done[key])
-        if listener is not None:
-            listener(len(done), len(todo))
-    return [done[json.dumps(run)] for run in todo]
+
+    def measure(run: Run) -> Outcome:
+        outcome, weights = _measure(run, runs, source, problem)
+        loss = float(problem.loss.values(rows @ weights, labels).mean()) + problem.penalty_value(weights)
+        return replace(outcome, loss=loss)
+
+    return measure_tasks(list(runs), json.dumps, measure, journal=journal, listener=listener)
 
 
 def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProblem) -> tuple[Outcome, Floats]:
@@ -336,7 +326,7 @@ def write_table(
         ("loss, penalty", f"{table.loss}, {table.penalty}"),
         ("start", "independent standard normal weights, drawn from the seed"),
         ("delta", f"{table.delta:g}"),
-        ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        versions_setting(),
     )
     picture = Picture(pictures[1], "final loss and seconds of each method against epsilon, for each tolerance")
     rows = [asdict(each) for each in outcomes]
@@ -355,10 +345,8 @@ def write_table(
         cells,
         command,
     )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": table.name, "dataset": runs.dataset, "delta": table.delta, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": rows}, indent=1) + "\n")
+    content = {"figure": table.name, "dataset": runs.dataset, "delta": table.delta, "versions": versions()}
+    write_report(report, page, json_file, content | {"rows": rows})
     return pictures, report
 
 

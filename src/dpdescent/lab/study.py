@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
-from ..long_runs import Journal, Listener, in_processes, processors, write_whole
+from ..long_runs import Journal, Listener, measure_tasks, processors, write_whole
 from ..relations import Relation
 from .fold_fits import LOSSES, Cell, Curve, Row, Task, load_task, measure
 from .method_looks import nearest, oracle_variants, variant
@@ -159,6 +160,11 @@ def versions() -> dict[str, Any]:
     }
 
 
+def versions_setting() -> tuple[str, str]:
+    """Return the software and the machine as a setting of a page."""
+    return "versions", ", ".join(f"{name} {value}" for name, value in versions().items())
+
+
 def command_line() -> tuple[tuple[str, str], ...]:
     """Return the command that is being run, with its name, or nothing where no command is."""
     program = Path(sys.argv[0])
@@ -224,35 +230,16 @@ def _require_known(name: str) -> None:
 def run(
     study: Study, *, jobs: int | None = None, journal: Journal[Row] | None = None, listener: Listener | None = None
 ) -> Record:
-    """Measure every cell of a study that its journal does not hold yet.
-
-    Parameters
-    ----------
-    study : Study
-    jobs : int, optional
-        Worker processes, each with one thread; by default as many as there are processors for this process.
-    journal : Journal, optional
-        Holds the rows of an earlier run, and receives each new one as soon as it is measured.
-    listener : callable, optional
-        Called after each cell.
-    """
+    """Measure every cell of a study that its journal does not hold yet, by default on all processors."""
     for task in {(task.dataset, task.rows): task for task in study.tasks}.values():
         rows = len(load_task(task, download=True).y)
         if rows < study.folds:
             raise InvalidParameter(f"{task.dataset} has {rows} rows, too few for {study.folds} folds")
-    cells = study.cells()
-    done = dict(journal.rows) if journal else {}
-    waiting = [cell for cell in cells if cell.key not in done]
-    jobs = min(require_positive_integer("jobs", jobs or processors()), max(1, len(waiting)))
-    if listener:
-        listener(len(cells) - len(waiting), len(cells))
-    for cell, row in in_processes(measure, waiting, jobs):
-        done[cell.key] = row
-        if journal:
-            journal.add(cell.key, row)
-        if listener:
-            listener(len(done), len(cells))
-    return Record(study, study.rows(done[cell.key] for cell in cells))
+    jobs = require_positive_integer("jobs", jobs or processors())
+    key = attrgetter("key")
+    return Record(
+        study, study.rows(measure_tasks(study.cells(), key, measure, jobs=jobs, journal=journal, listener=listener))
+    )
 
 
 def require_repetitions(full: bool, repetitions: int | None) -> None:

@@ -57,12 +57,12 @@ th:first-child, td:first-child, td.words { text-align: left; } thead th { border
 """
 
 
-def html_page(title: str, parts: Sequence[str]) -> str:
-    """Return a whole page of some parts."""
+def html_page(title: str, parts: Sequence[str], style: str = "") -> str:
+    """Return a whole page of some parts, with rules of style beside those of every page."""
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>\n<body><main>\n"
         + "\n".join(parts)
         + "\n</main></body></html>\n"
     )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...long_runs import write_whole
 from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
-from ..report_page import Finding, Matrix, Picture, Report, render
-from ..study import repeated, versions
+from ..report_page import Finding, Matrix, Picture, Report, write_report
+from ..study import repeated, versions, versions_setting
 from ..verdicts import Margin, Sample, Statement, cells_of, every, pooled, told
 from .network_runs import Course, NetworkRuns
 
@@ -60,16 +58,14 @@ def write_networks(
                 "learning rates",
                 "DP-SGD as tuned in the paper, Adam with and without privacy 0.001; the others have none",
             ),
-            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+            versions_setting(),
         ),
         details=figure.details,
         command=command,
         cells=cells,
     )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": figure.name, "versions": versions(), "rows": [asdict(each) for each in courses]}
-        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    content = {"figure": figure.name, "versions": versions(), "rows": [asdict(each) for each in courses]}
+    write_report(report, page, json_file, content)
     return pictures, report
 
 

@@ -5,19 +5,17 @@ What was measured of a table of bounds, in numbers: means, slopes, and the paper
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ...long_runs import write_whole
 from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import Look, look_of
-from ..report_page import Finding, Matrix, Picture, Report, render
-from ..study import versions
+from ..report_page import Finding, Matrix, Picture, Report, write_report
+from ..study import versions, versions_setting
 from ..verdicts import (
     EXPLANATION,
     WRONG,
@@ -78,17 +76,15 @@ def write_risks(
         (
             ("problems", _problems(table)),
             ("middle", _middle(runs)),
-            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+            versions_setting(),
         ),
         tuple(_notes(runs, measured)),
         _details(table),
         cells_of(rows, _KEYS, _MEASURES),
         command,
     )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": table.name, "delta": table.delta, "versions": versions(), "rows": rows}
-        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    content = {"figure": table.name, "delta": table.delta, "versions": versions(), "rows": rows}
+    write_report(report, page, json_file, content)
     return pictures, report
 
 

@@ -20,14 +20,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from ...arrays import Floats
 from ...minimisers import GeneralObjective, loss_range
 from ...problems import Hinge, Huber, Logistic
 from .theorems import Constants
-
-Floats = NDArray[np.float64]
 
 #: The classes of functions of the tables: names and whether they are strongly convex and smooth.
 STRONG, SMOOTH_STRONG = "strongly convex", "strongly convex, smooth"

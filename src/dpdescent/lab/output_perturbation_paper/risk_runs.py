@@ -20,7 +20,7 @@ from ...curator import ArraySource, Curator, LatticeNoise, drawn_minimiser, pert
 from ...errors import DPDescentError
 from ...exact import FeatureGrid
 from ...ledger import Ledger
-from ...long_runs import Journal, Listener, in_processes, processors
+from ...long_runs import Journal, Listener, measure_tasks, processors
 from ...noise import Randomness
 from ...problems import L2, LinearProblem
 from ...solvers import METHODS, Facts
@@ -141,21 +141,11 @@ def measure_risks(
 ) -> list[Measured]:
     """Measure every run that a journal does not hold yet."""
     todo = [(runs.table, trial) for trial in runs]
-    done = dict(journal.rows) if journal is not None else {}
-    waiting = [pair for pair in todo if _key(pair[1]) not in done]
-    if listener is not None:
-        listener(len(todo) - len(waiting), len(todo))
-    for (_, trial), measured in in_processes(_measure, waiting, min(jobs or processors(), max(1, len(waiting)))):
-        done[_key(trial)] = measured
-        if journal is not None:
-            journal.add(_key(trial), measured)
-        if listener is not None:
-            listener(len(done), len(todo))
-    return [done[_key(trial)] for _, trial in todo]
+    return measure_tasks(todo, _key, _measure, jobs=jobs or processors(), journal=journal, listener=listener)
 
 
-def _key(trial: Measured) -> str:
-    return json.dumps([trial.row, *trial.point, trial.seed])
+def _key(task: tuple[RiskTable, Measured]) -> str:
+    return json.dumps([task[1].row, *task[1].point, task[1].seed])
 
 
 def _groups(row: RiskRow, point: Point, seed: int) -> Groups:
