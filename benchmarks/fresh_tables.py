@@ -53,7 +53,7 @@ from dpdescent.errors import DPDescentError
 
 DELTA = 1e-6
 EPSILONS = (0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
-DEVELOPMENT = ("german", "magic", "randhie", "diamonds")  # on which rules were looked at; the others were kept back
+DEVELOPMENT = ("german", "magic", "randhie", "diamonds")  # on which rules were chosen; the others were kept back
 SLACK = 0.01
 
 

@@ -2,7 +2,7 @@
 
 A cell is a task and an epsilon. `auto` is compared with the best of DP-SGD and DP-Adam over a grid of learning rates
 (clip norm 1), chosen on the test data, which nobody could do, and with DP-SGD at each of three rates. Rules were
-looked at on the development tasks alone; ``--kept-back`` runs the others::
+chosen on the development tasks alone; ``--kept-back`` runs the others::
 
     python benchmarks/network_tasks.py                              # development tasks, epsilon 3, two seeds
     python benchmarks/network_tasks.py --epsilons 1 3 8 --seeds 5 --json all.json
@@ -321,7 +321,7 @@ def summary(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="names of tasks, from either half")
-    parser.add_argument("--kept-back", action="store_true", help="the tasks on which no rule was looked at")
+    parser.add_argument("--kept-back", action="store_true", help="the tasks on which no rule was chosen")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[3.0])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--methods", nargs="+", default=["auto", "grid"], help="auto, grid, or bands=B for auto")

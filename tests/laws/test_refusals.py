@@ -1,7 +1,7 @@
 """Whatever can be refused is refused before the first charge: every invalid argument of every estimator.
 
 Bounds, target bounds and class weights that nobody gave are bought before a method begins, so the table below is
-tried where they are: an argument that is looked at too late is found by what was charged by then.
+tried where they are: an argument that is checked too late is found by what was charged by then.
 """
 
 from __future__ import annotations

@@ -274,9 +274,9 @@ def test_the_angle_decides_which_budget_grows() -> None:
 
 def test_a_failed_search_on_all_rows_buys_a_part_of_what_was_bought() -> None:
     budget = Budget(Gaussian(10.0), AboveThreshold(4, 8.0, 4.0), 3.0, 1.0)
-    look = budget.next_look(10.0**-2, BLGDSettings(growth=0.3))
-    assert look.zcdp() == pytest.approx(0.3 * budget.gradient.zcdp())
-    assert budget.next_look(1.0, BLSGDSettings()) == budget.gradient
+    noise = budget.next_gradient(10.0**-2, BLGDSettings(growth=0.3))
+    assert noise.zcdp() == pytest.approx(0.3 * budget.gradient.zcdp())
+    assert budget.next_gradient(1.0, BLSGDSettings()) == budget.gradient
 
 
 def test_the_longest_step_of_the_paper_falls_after_each_window_and_never_rises() -> None:

@@ -67,7 +67,7 @@ def test_gradients_have_the_noise_that_was_paid_for(relation: str, rate: float, 
     if advanced:
         gradients = GradientSeries.with_advanced_composition(curator, 0.7, rate, 200, 1.0, 1e-7)
     else:
-        gradients = GradientSeries(curator, 0.7, rate, 200, ledger.budget)
+        gradients = GradientSeries.costing(curator, 0.7, rate, 200, ledger.budget)
     draws = np.array([gradients.measure(np.zeros(6)) for _ in range(200)])
     sensitivity = 0.7 if relation == "zero-out" else 1.4
     expected = sensitivity * gradients.noise.noise_multiplier / (50 * rate)
@@ -103,7 +103,7 @@ def test_one_row_moves_the_sum_of_a_batch_by_its_sensitivity() -> None:
     generator, moved = np.random.default_rng(0), []
 
     def ask(curator: Curator) -> None:
-        GradientSeries(curator, 0.5, 0.5, 1, curator.budget).measure(np.linspace(-1, 1, 5))
+        GradientSeries.costing(curator, 0.5, 0.5, 1, curator.budget).measure(np.linspace(-1, 1, 5))
 
     for trial in range(150):
         curator = make_curator(1.0, rows=12, seed=trial, relation="replace-one", currency=RDP(20))

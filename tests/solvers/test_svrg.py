@@ -61,7 +61,7 @@ def test_sampling_errors_cancel_near_the_snapshot() -> None:
     assert value(svrg(curator, settings).weights) - best < 1e-4 * (at_zero - best)
     other = make_curator(1e6, Logistic(), rows=400, alpha=0.1, intercept=False, currency=RDP(2))
     other._noise = Recorder()
-    gradients = GradientSeries(other, 10.0, 0.05, 300, 0.5 * other.remaining)
+    gradients = GradientSeries.costing(other, 10.0, 0.05, 300, 0.5 * other.remaining)
     weights = np.zeros(4)
     for _ in range(300):
         weights = weights - 2.0 * gradients.measure(weights)

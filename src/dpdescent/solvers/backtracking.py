@@ -88,7 +88,7 @@ class Budget:
             return replace(self, search=_sharpened(self.search, more)), False
         return self, False
 
-    def next_look(self, bought: float, settings: Settings) -> Gaussian:
+    def next_gradient(self, bought: float, settings: Settings) -> Gaussian:
         """Return the noise of another gradient at a point where measurements worth ``bought`` were not enough."""
         if settings.allocation == "accumulate":
             return Gaussian(1 / math.sqrt(settings.growth * bought))
@@ -156,9 +156,9 @@ class Plan:
     last: Floats | None = None
     unspendable: float = 0.0  # of the budget, which the paper's conversion does not know of
 
-    def affords(self, look: Gaussian) -> bool:
+    def affords(self, noise: Gaussian) -> bool:
         """Return whether the filter accepts a gradient and the search after it."""
-        return self._accepts(_attempt(self.settings, self.gradients, self.searches, look, self.budget.search))
+        return self._accepts(_attempt(self.settings, self.gradients, self.searches, noise, self.budget.search))
 
     def _accepts(self, cost: Cost) -> bool:
         left = self.curator.remaining - self.unspendable
@@ -169,15 +169,15 @@ class Plan:
         affordable = self._accepts(self.searches.cost(self.budget.search))
         return Batch(self.searches, (self.budget.search,)) if affordable else None
 
-    def draw(self, look: Gaussian) -> Batch:
+    def draw(self, noise: Gaussian) -> Batch:
         """Return a batch for a gradient, and for the search if they share one."""
         if self.settings.same_batch:
-            return Batch(self.gradients, (look, self.budget.search), "gradient and step size")
-        return Batch(self.gradients, (look,))
+            return Batch(self.gradients, (noise, self.budget.search), "gradient and step size")
+        return Batch(self.gradients, (noise,))
 
-    def direction(self, here: Average) -> tuple[Floats, Slope]:
+    def direction(self, averaged: Average) -> tuple[Floats, Slope]:
         """Return the direction, which older gradients share, and how steep it is without the noise in it."""
-        average = self.memory.joined(here)
+        average = self.memory.joined(averaged)
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
         squared = float(np.vdot(mean, mean))
@@ -185,13 +185,13 @@ class Plan:
         noise = mean.size * average.squares * (unit / average.weight) ** 2
         return along, Slope(max(squared - noise, 0.0), 0.5 * self.row_length * math.sqrt(squared))
 
-    def remember(self, here: Average) -> None:
+    def remember(self, averaged: Average) -> None:
         """Keep the gradient of the last point, and its angle to the gradient of the point before."""
-        self.memory = self.memory.joined(here)
+        self.memory = self.memory.joined(averaged)
         if self.last is not None:
-            angle = angle_between(here.mean, self.last)
+            angle = angle_between(averaged.mean, self.last)
             self.usual_angle += (1 - self.settings.angle_memory) * (angle - self.usual_angle)
-        self.last = here.mean
+        self.last = averaged.mean
 
 
 def batch_rates(settings: Settings, facts: Facts) -> tuple[float, float]:
@@ -279,12 +279,12 @@ def measure_plan(curator: Curator, settings: Settings) -> Plan:
 
 
 def _attempt(
-    settings: Settings, gradients: Sampling, searches: Sampling, look: Gaussian, search: AboveThreshold
+    settings: Settings, gradients: Sampling, searches: Sampling, noise: Gaussian, search: AboveThreshold
 ) -> Cost:
     """Return what a gradient and the search after it cost."""
     if settings.same_batch:
-        return gradients.cost(look, search)
-    return Composed((gradients.cost(look), searches.cost(search)))
+        return gradients.cost(noise, search)
+    return Composed((gradients.cost(noise), searches.cost(search)))
 
 
 def search_noise(

@@ -196,19 +196,19 @@ def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progre
     plan, accumulate = printed_plan(curator, settings), settings.allocation == "accumulate"
     weights, steps = _start(curator, settings), []  # 2
     while True:  # 3
-        look, here, chosen, grown = plan.budget.gradient, Average(weights.shape), None, False
-        while chosen is None and plan.affords(look):  # 9, 15
-            batch = plan.draw(look)  # 4
-            measured = _buy_gradient(plan, weights, look, batch)  # 5-7, 16, CHEB 2-4
-            if here.weight:
-                apart = angle_between(here.mean, measured)  # CHEB 5
+        noise, averaged, chosen, grown = plan.budget.gradient, Average(weights.shape), None, False
+        while chosen is None and plan.affords(noise):  # 9, 15
+            batch = plan.draw(noise)  # 4
+            measured = _buy_gradient(plan, weights, noise, batch)  # 5-7, 16, CHEB 2-4
+            if averaged.weight:
+                apart = angle_between(averaged.mean, measured)  # CHEB 5
                 enlarged = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
                 plan.budget, more = enlarged  # CHEB 6-10
                 grown = grown or more
-            here.add(measured, look.noise_multiplier**-2 if accumulate else here.weight or 1.0)  # CHEB 11
-            look = plan.budget.next_look(here.weight, settings)
+            averaged.add(measured, noise.noise_multiplier**-2 if accumulate else averaged.weight or 1.0)  # CHEB 11
+            noise = plan.budget.next_gradient(averaged.weight, settings)
             searched = batch if settings.same_batch else plan.draw_for_search()
-            direction, squared = here.mean, float(np.vdot(here.mean, here.mean))
+            direction, squared = averaged.mean, float(np.vdot(averaged.mean, averaged.mean))
             slope = Slope(squared, plan.row_length * math.sqrt(squared))
             if searched is None or not slope.steepest > _FLAT:
                 break
@@ -216,8 +216,8 @@ def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progre
         if chosen is None:  # 18, 21
             break
         if accumulate:  # as in DP-AGD the budget stays as high as it has grown
-            plan.budget = replace(plan.budget, gradient=Gaussian(here.weight**-0.5))
-        plan.remember(here)  # 14
+            plan.budget = replace(plan.budget, gradient=Gaussian(averaged.weight**-0.5))
+        plan.remember(averaged)  # 14
         steps.append(float(sizes[chosen]))
         weights = weights - steps[-1] * direction  # 13
         report(progress, 1 - curator.remaining / curator.budget)
@@ -273,25 +273,25 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
 
 def _buy_next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
     """Measure and search until a step is found; return it and its direction, or None when the budget is spent."""
-    settings, look = plan.settings, plan.budget.gradient
+    settings, noise = plan.settings, plan.budget.gradient
     plan.memory.discount(settings.memory or 0.0)
-    here, grown = Average(weights.shape), False
-    while plan.affords(look):
-        batch = plan.draw(look)
-        measured = _buy_gradient(plan, weights, look, batch)
-        if here.weight:  # the last search has failed: what was too noisy?
-            apart = angle_between(here.mean, measured)
+    averaged, grown = Average(weights.shape), False
+    while plan.affords(noise):
+        batch = plan.draw(noise)
+        measured = _buy_gradient(plan, weights, noise, batch)
+        if averaged.weight:  # the last search has failed: what was too noisy?
+            apart = angle_between(averaged.mean, measured)
             plan.budget, more = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
             grown = grown or more
-        here.add(measured, look.noise_multiplier**-2)
-        look = plan.budget.next_look(here.weight, settings)
+        averaged.add(measured, noise.noise_multiplier**-2)
+        noise = plan.budget.next_gradient(averaged.weight, settings)
         searched = batch if settings.same_batch else plan.draw_for_search()
-        direction, slope = plan.direction(here)
+        direction, slope = plan.direction(averaged)
         if searched is None or not slope.steepest > _FLAT:
             return None
         chosen, steps = _buy_search(plan, weights, direction, slope, searched)
         if chosen is not None:
-            plan.remember(here)
+            plan.remember(averaged)
             return float(steps[chosen]), direction
     return None
 
@@ -304,9 +304,9 @@ def _start(curator: Curator, settings: BLSGDSettings) -> Floats:
     return settings.start_scale * drawn
 
 
-def _buy_gradient(plan: Plan, weights: Floats, look: Gaussian, batch: Batch) -> Floats:
+def _buy_gradient(plan: Plan, weights: Floats, noise: Gaussian, batch: Batch) -> Floats:
     """Buy a gradient on a batch."""
-    asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True, joint=True)
+    asked = Gradient(weights, plan.budget.clip_gradient, noise, plan.frame, keep_margins=True, joint=True)
     return plan.curator.answer(asked, batch)
 
 

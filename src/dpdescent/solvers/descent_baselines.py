@@ -254,7 +254,7 @@ class FTRLSettings(Settings):
 def ftrl(curator: Curator, settings: FTRLSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-FTRL."""
     _require_answerable(curator, settings)
-    plan = _Plan(curator, settings)
+    plan = _measure_plan(curator, settings)
     walk = _Walk(curator, settings, plan, progress)
     for _ in range(settings.passes):
         walk.buy_pass()
@@ -270,31 +270,41 @@ def _require_answerable(curator: Curator, settings: FTRLSettings) -> None:
     curator.require_answerable(TreeGradients(lambda *_: still, leaves, settings.clip_gradient or 1.0, noise))
 
 
+@dataclass(frozen=True)
 class _Plan:
-    """The number of leaves, their noise and the step: pays for and measures the length of a typical row."""
+    """The leaves of a pass, the noise of their nodes, and the steps; the last ``averaged`` points are the result."""
 
-    def __init__(self, curator: Curator, settings: FTRLSettings) -> None:
-        facts, passes = Facts.of(curator), settings.passes
-        length = measure_row_norm(curator)
-        self.clip = settings.clip_gradient or clip_norm(facts.promised_rows_per_parameter, length)
-        self._left = curator.remaining * PAYABLE
-        longest = 1 / (usual_smoothness(curator.problem.loss) * length**2)
-        most = max(1, min(_MOST_LEVELS, (facts.rows + 1).bit_length() - 1))
-        for levels in range(min(_FEWEST_LEVELS, most), most + 1):
-            self.leaves = settings.leaves or 2**levels - 1
-            self.levels, self.steps = self.leaves.bit_length(), passes * self.leaves
-            self.noise = curator.gaussian(self._left / (passes * self.levels))
-            moved = Sensitivity.of_clipped_sum(self.clip).times(curator.rows_per_unit).under(curator.relation)
-            deviation = moved * self.noise.noise_multiplier * self.leaves / facts.rows  # of the mean of a leaf
-            quiet = QUIET_WALK / (length * deviation * math.sqrt(passes * self.levels))
-            if quiet <= longest:
-                break
-        self.step_size = min(quiet, longest)
-        if settings.radius is not None:
-            spread = deviation * math.sqrt(facts.parameters * self.levels / 2)
-            self.step_size = settings.radius / math.sqrt(2 * self.steps * self.clip * (self.clip + spread))
-        self.step_size = settings.step_size or self.step_size
-        self.averaged = self.steps if settings.radius is not None else self.steps - self.steps // 2
+    leaves: int
+    noise: Gaussian
+    clip: float
+    steps: int
+    step_size: float
+    averaged: int
+
+
+def _measure_plan(curator: Curator, settings: FTRLSettings) -> _Plan:
+    """Pay for and measure the length of a typical row; plan the rest from it and from public facts."""
+    facts, passes = Facts.of(curator), settings.passes
+    length = measure_row_norm(curator)
+    clip = settings.clip_gradient or clip_norm(facts.promised_rows_per_parameter, length)
+    left = curator.remaining * PAYABLE
+    longest = 1 / (usual_smoothness(curator.problem.loss) * length**2)
+    moved = Sensitivity.of_clipped_sum(clip).times(curator.rows_per_unit).under(curator.relation)
+    most = max(1, min(_MOST_LEVELS, (facts.rows + 1).bit_length() - 1))
+    for wanted in range(min(_FEWEST_LEVELS, most), most + 1):
+        leaves = settings.leaves or 2**wanted - 1
+        levels = leaves.bit_length()
+        noise = curator.gaussian(left / (passes * levels))
+        deviation = moved * noise.noise_multiplier * leaves / facts.rows  # of the mean of a leaf
+        quiet = QUIET_WALK / (length * deviation * math.sqrt(passes * levels))
+        if quiet <= longest:
+            break
+    steps, step_size = passes * leaves, min(quiet, longest)
+    if settings.radius is None:
+        return _Plan(leaves, noise, clip, steps, settings.step_size or step_size, steps - steps // 2)
+    spread = deviation * math.sqrt(facts.parameters * levels / 2)
+    theorem = settings.radius / math.sqrt(2 * steps * clip * (clip + spread))
+    return _Plan(leaves, noise, clip, steps, settings.step_size or theorem, steps)
 
 
 class _Walk:

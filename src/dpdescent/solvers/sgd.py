@@ -44,7 +44,7 @@ import numpy as np
 
 from ..accounting import AdvancedComposition, Currency, Gaussian, PoissonSampled, calibrate
 from ..arrays import Floats
-from ..curator import Batch, Curator, Sampling
+from ..curator import Batch, Curator
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
 from ..queries import Gradient
 from .coordinates import measure_row_norm
@@ -217,7 +217,7 @@ def measure_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     longest = _LONGEST_STEP / (usual_smoothness(curator.problem.loss) * length**2)
     steps = settings.steps or math.ceil(min(max(time / longest, _FEWEST_STEPS), _MOST_STEPS))
     step_size = settings.step_size or min(time / steps, longest)
-    gradients = GradientSeries(curator, clip, rate, steps, curator.remaining)
+    gradients = GradientSeries.costing(curator, clip, rate, steps, curator.remaining)
     return Schedule(gradients, steps, step_size, length)
 
 
@@ -234,7 +234,7 @@ def plan_printed(curator: Curator, settings: SGDSettings, noise: Gaussian) -> Sc
     if steps == 0:
         curator.require_affordable(curator.sampling(rate).cost(noise))
     clip, length = settings.clip_gradient or 1.0, curator.problem.longest_row
-    gradients = GradientSeries.with_noise(curator, clip, rate, steps, noise)
+    gradients = GradientSeries(curator, clip, rate, steps, noise)
     return Schedule(gradients, steps, settings.step_size or 1.0, length)
 
 
@@ -263,55 +263,42 @@ def _rate(settings: DescentSettings, facts: Facts) -> float:
 
 
 class GradientSeries:
-    """A number of noisy gradients, fixed in advance, each from a fresh random batch and all equally noisy.
+    """A number of gradients, fixed in advance, each from a fresh random batch and with noise of one size.
 
-    Parameters
-    ----------
-    curator : Curator
-    clip : float
-        C: each row's gradient is clipped to this norm; those of a unit with several rows are clipped together.
-    rate : float
-        Share of the rows in a batch. At 1 there is no batch and no amplification.
-    steps : int
-        How many gradients may be asked for.
-    amount : float
-        What all of them cost together, in the curator's currency.
+    The gradient of each row is clipped to the norm C, those of a unit with several rows together. At a
+    ``rate`` of 1 there is no batch and no amplification.
 
     Notes
     -----
-    **Privacy** Each gradient is charged by itself, amplified by its batch (`Sampling`), before the batch is drawn.
+    **Privacy** Each gradient is charged by itself, amplified by its batch (`Sampling`), before the batch is drawn;
+    those of a ``prepaid`` batch are charged together with the first.
     """
 
-    def __init__(self, curator: Curator, clip: float, rate: float, steps: int, amount: float) -> None:
-        sampling = curator.sampling(rate)
-        price = amount / require_positive_integer("steps", steps)
-        self._begin(curator, clip, sampling, steps, sampling.gaussian(price, curator.currency))
+    def __init__(
+        self, curator: Curator, clip: float, rate: float, steps: int, noise: Gaussian, prepaid: Batch | None = None
+    ) -> None:
+        self._curator, self._clip, self._sampling = curator, clip, curator.sampling(rate)
+        self.noise, self._prepaid = noise, prepaid
+        self.steps = self._left = steps
+        curator.require_answerable(self._query(np.zeros(curator.problem.shape)))
 
     @classmethod
-    def with_noise(cls, curator: Curator, clip: float, rate: float, steps: int, noise: Gaussian) -> GradientSeries:
-        """Return gradients of a given noise, which the caller has shown to be affordable."""
-        series = cls.__new__(cls)
-        series._begin(curator, clip, curator.sampling(rate), steps, noise)
-        return series
+    def costing(cls, curator: Curator, clip: float, rate: float, steps: int, amount: float) -> GradientSeries:
+        """Return gradients that cost ``amount`` together, in the curator's currency."""
+        price = amount / require_positive_integer("steps", steps)
+        return cls(curator, clip, rate, steps, curator.sampling(rate).gaussian(price, curator.currency))
 
     @classmethod
     def with_advanced_composition(
         cls, curator: Curator, clip: float, rate: float, steps: int, epsilon: float, delta: float
     ) -> GradientSeries:
         """Return gradients that advanced composition makes (epsilon, delta)-DP together, charged with the first."""
-        series, sampling = cls.__new__(cls), curator.sampling(rate)
+        sampling = curator.sampling(rate)
         paid = calibrate(
             lambda strength: AdvancedComposition(1 / strength, sampling.rate, steps, delta), epsilon, curator.currency
         )
-        series._begin(curator, clip, sampling, steps, Gaussian(paid.noise_multiplier))
-        series._prepaid = Batch.series(sampling, paid, "gradients")
-        return series
-
-    def _begin(self, curator: Curator, clip: float, sampling: Sampling, steps: int, noise: Gaussian) -> None:
-        self._curator, self._clip, self.noise, self._sampling = curator, clip, noise, sampling
-        self._prepaid: Batch | None = None
-        self.steps = self._left = steps
-        curator.require_answerable(self._query(np.zeros(curator.problem.shape)))
+        prepaid = Batch.series(sampling, paid, "gradients")
+        return cls(curator, clip, rate, steps, Gaussian(paid.noise_multiplier), prepaid)
 
     def _query(self, weights: Floats) -> Gradient:
         return Gradient(weights, self._clip, self.noise, joint=True)
