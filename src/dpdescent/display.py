@@ -42,11 +42,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
     Brackets, quotes and backslashes stay as they are, and a second call changes nothing.
 
-    Parameters
-    ----------
-    text : str
-    keep : str
-        Characters to leave, such as the line feeds of a text of several lines.
+    ``keep`` are characters to leave, such as the line feeds of a text of several lines.
 
     Examples
     --------

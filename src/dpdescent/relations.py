@@ -57,12 +57,8 @@ class Relation(StrEnum):
     def neighbours(self, unit: str, rows_per_unit: int | None = None) -> str:
         """Return in words which tables are neighbours, for statements and pages.
 
-        Parameters
-        ----------
-        unit : str
-            Whose data is protected, such as "one row" or "one patient".
-        rows_per_unit : int, optional
-            How many rows of a unit are used at most, where a unit may have several (`dpdescent.curator.units`).
+        ``unit`` is whose data is protected, such as "one row" or "one patient", and ``rows_per_unit`` how many rows
+        of one are used at most, where a unit may have several (`dpdescent.curator.units`).
         """
         removed = self is Relation.ZERO_OUT
         differ = f"Two tables are compared that differ in {unit}"

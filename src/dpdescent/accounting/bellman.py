@@ -259,18 +259,9 @@ def bellman_bound(
 ) -> float:
     """Return the recursion's bound on the Renyi divergence, for a sensitivity of one.
 
-    Parameters
-    ----------
-    order : float
-        Renyi order a > 1.
-    max_queries : int
-        Queries tested at most.
-    noise : {"laplace", "gaussian"}
-        Both noises; the scales are b or the standard deviation.
-    threshold_scale, query_scale : float
-        In units of the sensitivity; ``threshold_scale`` may be 0.
-    shift : float, optional
-        The coupling s in [0, 1]. By default the best one found; every value is valid.
+    ``order`` is a Renyi order above 1, and at most ``max_queries`` queries are tested. Both scales are those of the
+    ``noise``, in units of the sensitivity; that of the threshold may be 0. ``shift`` is the coupling s in [0, 1]: by
+    default the best one found, and every value is valid.
     """
     bits = threshold_lattice_bits(threshold_scale, query_scale)
 

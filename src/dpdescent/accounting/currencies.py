@@ -302,15 +302,8 @@ def currency_from_dict(data: dict[str, Any]) -> Currency:
 def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Currency) -> AnyCost:
     """Return the strongest member of a one-parameter family that costs at most ``amount``.
 
-    Parameters
-    ----------
-    family : callable
-        Maps a positive strength to a cost that grows with it, for instance ``ExponentialMechanism`` itself, or
-        ``lambda s: Gaussian(1 / s)``.
-    amount : float
-        What may be spent, in units of ``currency``.
-    currency : Currency
-        The currency of the filter.
+    ``family`` maps a positive strength to a cost that grows with it, for instance ``ExponentialMechanism`` itself, or
+    ``lambda s: Gaussian(1 / s)``. ``amount`` is in units of ``currency``, which is that of the filter.
     """
     # A share of a budget may have been rounded up. The last digits are not spent, so that all shares fit together.
     amount = require_positive("amount", amount) * (1 - 2.0**-50)

@@ -105,13 +105,8 @@ class Threshold:
     def on_lattice(self, scale: int, unit: float, failure: float) -> int:
         """Return the least noisy count that is published, in steps of the lattice, for noise of that scale.
 
-        Parameters
-        ----------
-        scale : int
-            Of the discrete Gaussian noise, in steps.
-        unit : float
-            The step, as a share of the count of one row.
-        failure : float
+        ``scale`` is that of the discrete Gaussian noise, in steps, and ``unit`` the step as a share of the count of
+        one row.
         """
         steps = self.of(float(scale) * unit, failure) / unit
         return math.ceil(steps * (1 + 2.0**-50)) + 1

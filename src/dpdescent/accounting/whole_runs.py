@@ -200,16 +200,8 @@ def strongest_schedule(
 ) -> FixedSchedule:
     """Return the least noisy schedule of that many steps that ``amount`` pays for, to within 0.05% of the noise.
 
-    Parameters
-    ----------
-    parts : callable
-        Maps a positive strength, one over a noise multiplier, to what one step asks. The cost must grow with it.
-    steps : int
-    failure : float
-        The delta of the schedule, 0 in a currency that adds up something else than epsilons.
-    amount : float
-        What may be spent, in units of ``currency``.
-    currency : Currency
+    ``parts`` maps a positive strength, one over a noise multiplier, to what one step asks, whose cost must grow with
+    it. ``failure`` is the delta of the schedule, 0 in a currency that adds up something else than epsilons.
 
     Raises
     ------

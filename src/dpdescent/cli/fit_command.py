@@ -219,15 +219,8 @@ def validate(
 
     All that can fail is tried before a row is read, and long before anything is charged.
 
-    Parameters
-    ----------
-    request : Request
-    settings : list of str
-        Of the method, each as NAME=VALUE.
-    special : dict
-        Parameters that only some estimators have; None where nothing was typed.
-    adversary : tuple
-        How far an adversary may move a row, if there is one, and in which norm.
+    ``settings`` of the method are given as NAME=VALUE; ``special`` are parameters that only some estimators have,
+    None where nothing was typed; ``adversary`` says how far one may move a row, if there is one, and in which norm.
     """
     from ..ledger import Ledger
     from ..problems import Adversary

@@ -222,15 +222,8 @@ def open_table(
 ) -> Dataset | ParquetTable:
     """Open a data set by name, or a file; Parquet may be a folder or a pattern, too.
 
-    Parameters
-    ----------
-    data : str
-    known : dict
-        What is publicly known about it.
-    cluster : str, optional
-        The address of a Dask scheduler whose workers read Parquet files, and add up their rows.
-    progress : callable, optional
-        Told about downloads.
+    ``known`` is what is publicly known about it, ``cluster`` the address of a Dask scheduler whose workers read
+    Parquet files and add up their rows. ``progress`` is told about downloads.
     """
     schema = known.get("schema")
     if schema is None or not is_parquet(data):

@@ -237,11 +237,7 @@ class Curator:
     def answer(self, query: Query[Answer], batch: Batch | None = None) -> Answer:
         """Charge for a query, touch the rows, and return the noised answer.
 
-        Parameters
-        ----------
-        query : Query
-        batch : Batch, optional
-            A ticket for the rows that answer, if several queries share them or if they amplify privacy.
+        ``batch`` is a ticket for the rows that answer, if several queries share them or if they amplify privacy.
         """
         sampling = self._sampling if batch is None else batch.sampling
         plan = self._check(query, sampling)

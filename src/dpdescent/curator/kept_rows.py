@@ -169,13 +169,8 @@ class KeptNumbers:
 class KeptRows:
     """Blocks on their grid, kept when they are first read, if there is room: four bytes per cell that is stored.
 
-    Parameters
-    ----------
-    read : callable
-        Maps a part, its length and a digest for its marks to its blocks on the grid.
-    cells : int
-        How many cells there are.
-    grid : FeatureGrid
+    ``read`` maps a part, its length and a digest for its marks to its blocks on the grid; there are so many
+    ``cells``.
     """
 
     def __init__(

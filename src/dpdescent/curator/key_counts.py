@@ -80,23 +80,9 @@ def buy_bins(
 ) -> Floats:
     """Return noisy counts of public bins, of the shape (columns, bins).
 
-    Parameters
-    ----------
-    ledger : Ledger
-        Charged before a column is called.
-    gaussian : Gaussian
-        The noise, in units of the sensitivity.
-    columns : sequence of callables
-        Each returns the bin of every row's cell in a part of the table.
-    bins : int
-        The public number of bins of each column.
-    label : str
-        What the ledger calls it.
-    noise : LatticeNoise
-    units : Units, optional
-        Which rows belong together, in a table of one part.
-    parts : callable
-        Returns what the columns are functions of, one after the other.
+    Each of the ``columns`` returns the bin of every row's cell in a part of the table, and ``parts`` what they are
+    functions of, part after part. The ledger is charged before a column is called; the noise is in units of the
+    sensitivity. ``units`` says which rows belong together, in a table of one part.
     """
     part = Noised(gaussian, _STEP, histogram_sensitivity(len(columns)), of_unit=True)
 

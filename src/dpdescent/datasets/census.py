@@ -219,12 +219,7 @@ def load_adult_raw(files: LocalFiles) -> Dataset:
 def load_acs_income(files: LocalFiles, *, threshold: float = 25_000) -> Dataset:
     """Load the income task on the NIST excerpts of the American Community Survey.
 
-    Parameters
-    ----------
-    files : LocalFiles
-        The joined CSV file.
-    threshold : float
-        Yearly income in dollars above which the label is 1.
+    The label is 1 above a yearly income of ``threshold`` dollars.
     """
     require_finite("threshold", threshold)
     used = [*ACS_SCHEMA.features, "PINCP"]

@@ -276,12 +276,7 @@ def _check_target(path: Path, y: NDArray[Any], classes: Sequence[Any]) -> None:
 def unpack(content: bytes, members: tuple[str, ...] = ()) -> bytes:
     """Undo gzip, bzip2 and zip until plain bytes are left.
 
-    Parameters
-    ----------
-    content : bytes
-        A file as downloaded.
-    members : tuple of str
-        The member to take from each zip archive met on the way, outermost first.
+    ``members`` are what to take from each zip archive met on the way, outermost first.
     """
     remaining = list(members)
     try:
@@ -312,18 +307,8 @@ def read_delimited(
 ) -> pd.DataFrame:
     """Read comma-separated text, packed or not, in which no cell counts as missing.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    members : tuple of str
-        See `unpack`.
-    names : sequence of str, optional
-        Column names of a file without a header line; the file must have as many columns.
-    dtype : mapping from column to type, optional
-        Types of columns.
-    **options
-        Further options of ``pandas.read_csv``.
+    ``members`` are those of `unpack`. ``names`` are the columns of a file without a header line, which must have as
+    many, and ``options`` are those of ``pandas.read_csv``.
     """
     text = unpack(path.read_bytes(), members)
     types: dict[Any, Any] = dict(dtype or {})

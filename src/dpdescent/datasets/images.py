@@ -79,14 +79,7 @@ CIFAR10_ORIGIN = Origin(
 def load_mnist(files: LocalFiles, *, flatten: bool = True, dtype: DTypeLike = np.float64) -> Dataset:
     """Load MNIST: 60,000 training and 10,000 test images of 28 x 28 pixels.
 
-    Parameters
-    ----------
-    files : LocalFiles
-        The NPZ file or the four IDX files.
-    flatten : bool
-        One row per image (784 columns) instead of 28 x 28.
-    dtype : float64 or float32
-        Type of ``X``.
+    The files are one NPZ file or four IDX files. ``flatten`` has one row per image (784 columns) instead of 28 x 28.
     """
     return _digits("mnist", files, MNIST_ORIGIN.citation, flatten, dtype)
 

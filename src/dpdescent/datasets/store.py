@@ -143,18 +143,8 @@ def fetch(
 ) -> Path:
     """Download one file, check it, and only then give it its name.
 
-    Parameters
-    ----------
-    remote : Remote
-        The file; its addresses are tried in order.
-    folder : Path
-        Where to put it; made if need be.
-    opener : callable, optional
-        Stands in for `open_url`.
-    progress : callable, optional
-        Called after each block.
-    timeout : float
-        Seconds without an answer after which an address is given up.
+    Addresses are tried in order, and one is given up after ``timeout`` seconds without an answer. The folder is made
+    if need be, ``opener`` stands in for `open_url`, and ``progress`` is called after each block.
 
     Raises
     ------

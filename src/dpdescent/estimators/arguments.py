@@ -157,16 +157,8 @@ def given_arguments(model: Any, told: Iterable[str]) -> list[str]:
 def size_facts(rows: int, units: int | None, declared: int | None, counted: bool) -> list[str]:
     """Return what is public about the size of a table, and by which number of rows its sums are divided.
 
-    Parameters
-    ----------
-    rows : int
-        The number that stands for that of the rows.
-    units : int, optional
-        The number of units, where the rows are those of units.
-    declared : int, optional
-        The number of rows that was given beside them.
-    counted : bool
-        Whether the number of rows was measured.
+    ``rows`` stands for the number of rows, ``units`` is that of units where rows belong to some, and ``declared``
+    what was given beside them; ``counted`` says whether the number of rows was measured.
     """
     if units is None:
         return [public_fact("the number of rows", str(rows), Origin.RELATION)]

@@ -51,14 +51,7 @@ _BLOCK = 4096  # rows; a table of fewer is coded as one of so many, as the block
 class MeasuredFit:
     """What a fit buys before its method begins, and the table that it then fits.
 
-    Parameters
-    ----------
-    model, method, settings, noise
-        The estimator, its method and settings, and where noise comes from.
-    frame : DataFrame of pandas or Dask, or CellsInBlocks
-        **Unreleased data**, but for names and storage types.
-    y, unit
-        As ``fit`` has them.
+    ``frame`` is **unreleased data**, but for names and storage types; ``y`` and ``unit`` are as ``fit`` has them.
     """
 
     def __init__(

@@ -70,16 +70,9 @@ def open_ledger(
 ) -> Ledger:
     """Return the ledger of one fit, or raise if an account does not fit it; whether it suffices is asked later.
 
-    Parameters
-    ----------
-    name, method, settings, options
-        The method by name, its entry in the registry, its settings, and those settings that the caller gave.
-    facts : Facts
-        What is public before the run.
-    account : Ledger, optional
-        The ledger that pays as well. Without it the method chooses the currency.
-    unit : str
-        What is protected, in words.
+    A method has its name, its entry in the registry, its settings, and those of them that the caller gave. ``facts``
+    are public before the run; without an ``account``, which pays as well, the method chooses the currency. ``unit``
+    says what is protected.
 
     Raises
     ------
@@ -246,14 +239,8 @@ def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str
     A second fit of copies that were not changed warns too. Its statement says nothing of it: copies may be fitted to
     different people, and no cell is compared to find that out.
 
-    Parameters
-    ----------
-    estimator : estimator
-        About to be fitted.
-    own : Ledger
-        The ledger of this one fit.
-    stacklevel : int
-        Where the warning points, as for `warnings.warn` from the caller.
+    ``own`` is the ledger of this one fit, and ``stacklevel`` where the warning points, as for `warnings.warn` from
+    the caller.
     """
 
     def together(fits: int) -> str:
@@ -296,10 +283,7 @@ def _count_fit(estimator: Any, together: Callable[[int], str], stacklevel: int) 
 class FloatNoise(LatticeNoise):
     """Ordinary floating-point noise from a numpy generator; same distributions, no exactness.
 
-    Parameters
-    ----------
-    seed : int, optional
-        None draws a seed from the operating system.
+    Without a ``seed`` one is drawn from the operating system.
     """
 
     def __init__(self, seed: int | None = None) -> None:

@@ -74,15 +74,8 @@ class _Rehearsing(Curator):
 class Rehearsal:
     """A ledger like that of a fit, and rows that nobody can read.
 
-    Parameters
-    ----------
-    problem : LinearProblem
-        Where bounds are measured, as they are assumed to be until then.
-    own : Ledger
-        That of the fit; it is not charged.
-    rows, held : int
-        The public number of rows, or of places for them, and how many there are to be read.
-    units : Units, optional
+    Where bounds are measured, the problem has those that are assumed until then. ``own``, the ledger of the fit, is
+    not charged. ``rows`` is their public number, or that of places for them, and ``held`` how many are to be read.
     """
 
     def __init__(self, problem: LinearProblem, own: Ledger, rows: int, held: int, units: Units | None) -> None:

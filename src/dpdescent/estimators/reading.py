@@ -246,13 +246,7 @@ def compact(rows: Any) -> Any:
 def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
     """Return the table without its column of units, the unit of every row or None, and what is protected, in words.
 
-    Parameters
-    ----------
-    X : table
-    column : str, optional
-        The name of the column that says whose row it is.
-    given : array_like, optional
-        The unit of every row, in place of such a column.
+    ``column`` names what says whose row it is, and ``given`` has the unit of every row in place of such a column.
     """
     if column is None:
         if given is None:

@@ -56,15 +56,8 @@ def target_ends(
 ) -> TargetEnds:
     """Return the ends of a target within ``low`` and ``high``, which are public.
 
-    Parameters
-    ----------
-    ask : callable
-        Maps the levels of all cells, and the largest level, to noisy counts and the deviation of their noise.
-    cells : ndarray of shape (n, 1), or a column that is read block by block
-    rows : int
-        The public number of rows.
-    low, high : float
-        Given bounds, or infinite.
+    ``ask`` maps the levels of all cells, and the largest level, to noisy counts and the deviation of their noise;
+    ``cells`` is one column, or one that is read block by block.
     """
     counts, noise = ask(rungs(cells), RUNGS)
     given = math.isfinite(low) and math.isfinite(high)

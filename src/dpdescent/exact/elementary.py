@@ -182,12 +182,7 @@ def _elementwise(kernel: Callable[[Floats, _Workspace], None], x: ArrayLike, out
 def exp(x: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``exp(x)``; ``x`` is clipped to [-700, 700], so infinities give ``exp(-700)`` or ``exp(700)``.
 
-    Parameters
-    ----------
-    x : array_like
-        Real numbers of any shape. NaN stays NaN.
-    out : ndarray, optional
-        float64 array of the same shape that receives the result; it may be ``x`` itself.
+    NaN stays NaN. ``out`` receives the result, and may be ``x`` itself.
     """
     return _elementwise(lambda chunk, work: _exponential(chunk, _GROWING, work), x, out)
 
@@ -219,12 +214,7 @@ _QUICK_CUBIC = _constant(-(2.0 ** (-3 * _SQUARINGS)) / 6)
 def quick_sigmoid(t: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``1 / (1 + exp(-t))`` with an absolute error below 2^-26, in half the time of `sigmoid`.
 
-    Parameters
-    ----------
-    t : array_like
-        Real numbers of any shape, clipped to [-300, 300]. NaN stays NaN.
-    out : ndarray, optional
-        float64 array of the same shape that receives the result; it may be ``t`` itself.
+    ``t`` is clipped to [-300, 300], and NaN stays NaN. ``out`` receives the result, and may be ``t`` itself.
 
     Notes
     -----

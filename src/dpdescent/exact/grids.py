@@ -223,10 +223,7 @@ class FeatureGrid:
     def place_weights(self, weights: ArrayLike) -> Floats:
         """Return the weights on ``2^-v``, ``v = 32 - e(|w|)``, where margins are exact; each column by itself.
 
-        Parameters
-        ----------
-        weights : array_like, shape (d,) or (d, K)
-            Public (released) weights. Every column has its own ``v``.
+        Weights, (d,) or (d, K), are public or released, and every column has its own ``v``.
 
         Notes
         -----
@@ -246,12 +243,8 @@ class FeatureGrid:
     def margins(self, placed: Any, weights: Floats) -> Floats:
         """Return ``X @ w``, each margin the exact rational number, shape (n,) or (n, K).
 
-        Parameters
-        ----------
-        placed : ndarray or CSR, shape (n, d)
-            Rows from `place`.
-        weights : ndarray, shape (d,) or (d, K)
-            Weights from `place_weights`; `InvalidParameter` if they are on too fine a grid.
+        Rows are those of `place`, and weights, (d,) or (d, K), those of `place_weights`: any on too fine a grid raise
+        `InvalidParameter`.
 
         Notes
         -----

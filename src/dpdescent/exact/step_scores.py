@@ -270,14 +270,8 @@ class BoundedScores:
     ) -> LatticeSum:
         """Return the total clipped loss at each step.
 
-        Parameters
-        ----------
-        starts, slopes : array_like, shape (n,)
-            ``p`` and ``v``: the row is at ``p - a v`` after a step ``a``.
-        steps : array_like, shape (m,)
-            Public step sizes.
-        block_rows : int, optional
-            Any number up to 2^17 gives the same bits; the default is chosen for speed.
+        A row is at ``p - a v`` after a step ``a``, its ``starts`` and ``slopes`` being p and v; steps are public. Any
+        number of ``block_rows`` up to 2^17 gives the same bits.
         """
         return LatticeSum(self.block(starts, slopes, steps, block_rows=block_rows), self.unit, self.sensitivity)
 

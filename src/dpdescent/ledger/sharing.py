@@ -29,16 +29,8 @@ _OVER = "the run of this ledger is over and settled: open another ledger for ano
 def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "", randomness: str = "") -> None:
     """Charge ``cost`` to every ledger, or raise and charge it to none.
 
-    Parameters
-    ----------
-    ledgers : tuple of Ledger
-        Different ledgers of one relation, in any currencies: each charges its own price.
-    cost : Cost
-        What the answer costs.
-    label : str, optional
-        What the charge is for.
-    randomness : str, optional
-        Where the noise of the answer comes from.
+    They are different ledgers of one relation, in any currencies: each charges its own price. ``label`` says what the
+    charge is for, and ``randomness`` where the noise of the answer comes from.
 
     Notes
     -----
@@ -129,14 +121,8 @@ def require_funds(shared: Ledger, own: Ledger) -> None:
 def reserving(shared: Ledger, own: Ledger, label: str = "") -> Iterator[None]:
     """Charge to ``shared`` all that a run may spend by its ``own`` ledger; afterwards keep what it did spend.
 
-    Parameters
-    ----------
-    shared : Ledger
-        The ledger that pays, in memory or in a file.
-    own : Ledger
-        A new ledger in memory, of the same relation and currency. It is closed when the run is over.
-    label : str, optional
-        What the shared ledger calls the run.
+    ``shared`` pays, in memory or in a file; ``own`` is a new ledger in memory, of the same relation and currency,
+    which is closed when the run is over. ``label`` is what the shared ledger calls the run.
 
     Notes
     -----

@@ -90,17 +90,9 @@ def certified_minimiser(
 ) -> Floats:
     """Return a point within ``tolerance`` of the minimiser in the Euclidean norm, rounding errors included.
 
-    Parameters
-    ----------
-    objective : Objective
-    strong_convexity : float
-        mu; for a `RowObjective` at most the least entry of its quadratic.
-    tolerance : float
-        Public, and large enough to be reached for every table: otherwise the search would not end.
-    minimiser : str
-        The method that is tried first, one of `METHODS`.
-    radius : float
-        R; the point lies in B(0, R), except for rounding.
+    ``strong_convexity`` is mu, for a `RowObjective` at most the least entry of its quadratic. The tolerance is
+    public, and large enough to be reached for every table: otherwise the search would not end. ``minimiser``, one of
+    `METHODS`, is tried first; the point lies in B(0, ``radius``), except for rounding.
     """
     require_positive("strong_convexity", strong_convexity)
     require_positive("tolerance", tolerance)

@@ -234,11 +234,7 @@ class RobustRisk(Risk):
 class RobustObjective(RowObjective):
     """n F: the tilted or mean adversarial loss times n, plus w'Qw/2 + b'w with Q diagonal.
 
-    Parameters
-    ----------
-    source, grid, squared_norms, quadratic, linear
-        As for `RowObjective`: **unreleased data**.
-    risk : RobustRisk
+    All but the ``risk`` is as for `RowObjective`: **unreleased data**.
     """
 
     def __init__(

@@ -128,19 +128,9 @@ def smooth_loss(loss: Loss, method: str) -> Loss:
 class RowObjective(Objective):
     """The sum over rows of l(f x . w, y) plus w'Qw/2 + b'w, with Q diagonal.
 
-    Parameters
-    ----------
-    source : Source
-        **Unreleased data**: so is everything this class computes.
-    grid : FeatureGrid
-    loss : Loss
-        With a bounded slope; smooth, or the hinge.
-    squared_norms : ndarray
-        Of all rows.
-    row_bound : float
-        B, public.
-    quadratic, linear : ndarray, in the shape of the weights
-        The diagonal of Q, and b.
+    The source is **unreleased data**, and so is everything this class computes. The loss has a bounded slope, and is
+    smooth or the hinge; ``squared_norms`` are those of all rows, ``row_bound`` is B, public, and ``quadratic`` and
+    ``linear``, in the shape of the weights, are the diagonal of Q and b.
     """
 
     def __init__(

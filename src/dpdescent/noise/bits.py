@@ -65,10 +65,7 @@ class SeededBits:
     from them is exact, so a seed gives the same lattice noise everywhere. The order of reads is part of
     that promise: samplers document how many words they take.
 
-    Parameters
-    ----------
-    seed_sequence : numpy.random.SeedSequence
-        The key of the stream. Use `Randomness.stream` to derive one that no other release shares.
+    ``seed_sequence`` is the key of the stream: `Randomness.stream` derives one that no other release shares.
 
     Privacy
     -------
@@ -127,12 +124,8 @@ class Randomness:
     def stream(self, mechanism: str, release: int) -> Bits:
         """Return the bits that belong to one release.
 
-        Parameters
-        ----------
-        mechanism : str
-            Name of the mechanism, for instance ``"gradient"``. Different names give different streams.
-        release : int
-            How many releases this mechanism made before, counted by the caller.
+        Different names of mechanisms give different streams; the caller counts how many releases a mechanism made
+        before.
 
         Returns
         -------

@@ -70,12 +70,7 @@ _LARGEST_EXPONENT = 708.0  # exp(-708) is the last power that is safely above th
 def exp_neg(numerator: int, denominator: int, precision: int = PRECISION) -> int:
     """Return ``exp(-numerator / denominator)`` in units of ``2**-precision``, with an error below 2 units.
 
-    Parameters
-    ----------
-    numerator, denominator : int
-        The exponent as a fraction; ``numerator >= 0`` and ``denominator > 0``.
-    precision : int, default=256
-        Number of bits after the binary point.
+    The numerator is at least 0, the denominator above 0.
 
     Notes
     -----
@@ -114,16 +109,9 @@ def accept(
 ) -> Booleans:
     """Return independent events, the i-th of probability exp(-x_i).
 
-    Parameters
-    ----------
-    bits : Bits
-        One word per event, and more if it leaves the decision open.
-    exponents, errors : ndarray of shape (m,)
-        x in floating point, and an upper bound on its absolute error. A negative x counts as 0.
-    exact : callable
-        Maps i to the exact x_i.
-    force_exact : bool
-        Take every decision with 256-bit integers. Slow; the law is the same.
+    Each takes one word of ``bits``, and more if that leaves the decision open. ``exponents`` are x in floating point,
+    where negative ones count as 0, and ``errors`` bound their absolute errors; ``exact`` maps i to the exact x_i.
+    ``force_exact`` takes every decision with 256-bit integers: slow, and the law is the same.
     """
     digits = bits.words(exponents.size) >> np.uint64(64 - FLOAT_BITS)
     uniforms = digits * 2.0**-FLOAT_BITS

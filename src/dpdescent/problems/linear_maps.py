@@ -167,13 +167,8 @@ class Frame:
 class Whitening:
     """Coordinates z = A'x, exact for rows on a grid.
 
-    Parameters
-    ----------
-    grid : FeatureGrid
-        The grid of the rows.
-    matrix : array_like of shape (d, m)
-        A, of at most 2^20 rows and 2^13 columns. Each column is rounded to a grid of its own
-        (`FeatureGrid.place_weights`), on which z is exact.
+    The matrix A, (d, m), has at most 2^20 rows and 2^13 columns. Each column is rounded to a grid of its own
+    (`FeatureGrid.place_weights`), on which z is exact.
     """
 
     largest_dimension: ClassVar[int] = 2**20

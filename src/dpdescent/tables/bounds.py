@@ -177,17 +177,8 @@ def column_ends(
 ) -> tuple[int, int] | None:
     """Return the first and the last level of a column that hold more than noise and rare cells, or None.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (levels,)
-        Noisy counts of one column.
-    noise : float
-        Their standard deviation.
-    rows : int
-    rare : float
-        The share of the rows that may lie beyond an end.
-    near : float
-        Of how large cells one thinks first, beside 1, where no level is sure.
+    ``counts`` are noisy, ``noise`` is their standard deviation, and ``rare`` the share of the rows that may lie
+    beyond an end. Where no level is sure, one thinks first of cells as large as ``near``, beside 1.
     """
     seen = np.zeros(counts.size, dtype=np.bool_)
     for width in _WINDOWS:
@@ -385,13 +376,7 @@ def linear_ends(
 def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int) -> tuple[Floats, Floats]:
     """Return low and high of every column of ``cells``.
 
-    Parameters
-    ----------
-    ask : callable
-        Maps the levels of all cells, and the largest level, to noisy counts and the deviation of their noise.
-    cells : ndarray or CSR of shape (n, columns)
-    rows : int
-        The public number of rows.
+    ``ask`` maps the levels of all cells, and the largest level, to noisy counts and the deviation of their noise.
     """
     levels = rungs(cells)
     counts, noise = ask(levels, RUNGS)

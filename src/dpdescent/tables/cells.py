@@ -134,14 +134,8 @@ def _text_of_date(cell: Any, fine: bool) -> str:
 def date_values(column: pd.Series, name: Hashable, form: str | None = None) -> pd.Series:
     """Return a column of dates as days since 1970-01-01, text being read in the form of `datetime.strptime`.
 
-    Parameters
-    ----------
-    column : Series
-        Dates, or text.
-    name : str
-        What a message calls the column.
-    form : str, optional
-        How dates are written; by default as 2020-12-31, with or without a time.
+    A message calls the column ``name``. Dates are written as 2020-12-31, with or without a time, unless there is a
+    ``form``.
 
     Raises
     ------

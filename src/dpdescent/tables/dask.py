@@ -42,12 +42,7 @@ def is_dask(collection: Any) -> bool:
 class DaskTable(StreamedTable):
     """A Dask array or DataFrame of features, and labels with the same partitions.
 
-    Parameters
-    ----------
-    X : dask array or DataFrame
-        All columns must be numbers. An array is cut into blocks of whole rows.
-    y : dask array or Series
-    engine : DaskEngine, optional
+    All columns must be numbers; an array is cut into blocks of whole rows.
 
     Notes
     -----
@@ -144,11 +139,8 @@ class CodedDask(DaskTable):
 class DaskEngine:
     """Works on the parts of a table by Dask.
 
-    Parameters
-    ----------
-    address : str, optional
-        That of a scheduler to connect to. Without it tasks go where Dask sends them: to the current client if there
-        is one, or to threads of this process.
+    ``address`` is that of a scheduler to connect to. Without it tasks go where Dask sends them: to the current client
+    if there is one, or to threads of this process.
 
     Notes
     -----

@@ -72,18 +72,10 @@ def read_header(
 ) -> Delimited:
     """Read the first line of a text table.
 
-    Parameters
-    ----------
-    path : Path
-        A file with a line of column names, compressed by gzip or not.
-    separator, encoding : str, optional
-        What stands between cells, and how text is coded, where the first line cannot tell. By default the separator
-        is the one by which the line has most of the names that are ``wanted``, and then most names at all.
-    wanted : collection of str
-        Names that should be there.
-    renaming : bool
-        Whether to number names that occur twice and to make up missing ones, and to read names that are no UTF-8 as
-        Latin-1, instead of refusing them.
+    The file may be compressed by gzip. Where the first line cannot tell, ``separator`` and ``encoding`` do; by
+    default the separator is the one by which the line has most of the names that are ``wanted``, and then most names
+    at all. ``renaming`` numbers names that occur twice, makes up missing ones, and reads names that are no UTF-8 as
+    Latin-1, instead of refusing them.
 
     Raises
     ------
@@ -156,18 +148,9 @@ def read_cells(
 ) -> pd.DataFrame:
     """Read all cells of a text table, each by itself: what becomes of a cell depends on no other row.
 
-    Parameters
-    ----------
-    written : Delimited
-        How it is written.
-    numbers : collection of str
-        The columns of numbers; all others are text, even where all cells look like numbers.
-    blanks : mapping from column to list
-        What counts as a missing cell of each column.
-    decimal : str
-        What stands before the decimals of a number.
-    header : bool
-        Whether columns are called as the first line has it, and not as ``written`` has it.
+    All columns but ``numbers`` are text, even where all cells look like numbers. ``blanks`` are what counts as a
+    missing cell of each column. Columns are called as the first line has it, or without a ``header`` as ``written``
+    has it.
 
     Raises
     ------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ MISSING = ("error", "midpoint", "level")
 UNKNOWN = ("error", "zero", "other")
 
 
+@dataclass(eq=False, repr=False)
 class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Scale numeric columns by public bounds, and encode other columns by public levels or by a public hash.
 
@@ -104,36 +106,20 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ['age', 'job=clerk', 'job=nurse', 'job=smith']
     """
 
-    def __init__(
-        self,
-        bounds: Mapping[Any, tuple[float, float] | None] | None = None,
-        levels: Mapping[Any, Sequence[Any]] | None = None,
-        *,
-        hashed: Mapping[Any, int] | None = None,
-        ignore: Sequence[Any] = (),
-        unknown: str | Mapping[Any, str] = "error",
-        missing: str | Mapping[Any, str] = "error",
-        sparse_output: bool = False,
-        measure: bool = False,
-        epsilon: float | None = None,
-        delta: float = 1e-7,
-        ledger: Any = None,
-        adjacency: str = "zero-out",
-        random_state: int | None = None,
-    ) -> None:
-        self.bounds = bounds
-        self.levels = levels
-        self.hashed = hashed
-        self.ignore = ignore
-        self.unknown = unknown
-        self.missing = missing
-        self.sparse_output = sparse_output
-        self.measure = measure
-        self.epsilon = epsilon
-        self.delta = delta
-        self.ledger = ledger
-        self.adjacency = adjacency
-        self.random_state = random_state
+    bounds: Mapping[Any, tuple[float, float] | None] | None = None
+    levels: Mapping[Any, Sequence[Any]] | None = None
+    _: KW_ONLY
+    hashed: Mapping[Any, int] | None = None
+    ignore: Sequence[Any] = ()
+    unknown: str | Mapping[Any, str] = "error"
+    missing: str | Mapping[Any, str] = "error"
+    sparse_output: bool = False
+    measure: bool = False
+    epsilon: float | None = None
+    delta: float = 1e-7
+    ledger: Any = None
+    adjacency: str = "zero-out"
+    random_state: int | None = None
 
     def fit(self, X: pd.DataFrame | Mapping[Any, Any], y: object = None) -> Self:
         """Check the declaration and the column names; nothing is learnt from the cells that is not paid for.

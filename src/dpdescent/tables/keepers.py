@@ -50,12 +50,7 @@ Found = TypeVar("Found")
 class Keepers:
     """The keepers of all parts of a table.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    blocks : PlacedBlocks
-    kind : dtype
-        In which the rows on their grid are kept.
+    ``kind`` is the type in which the rows on their grid are kept.
     """
 
     def __init__(self, client: Any, blocks: PlacedBlocks, kind: Any) -> None:
@@ -191,12 +186,7 @@ class Keepers:
 class Keeper:
     """Rows of some parts on their grid, and numbers of them, in the memory of a worker.
 
-    Parameters
-    ----------
-    threads : int
-        How many parts are worked on at once.
-    *placed
-        What `_place` has made of each part.
+    ``placed`` is what `_place` has made of each part; ``threads`` are how many parts are worked on at once.
     """
 
     def __init__(self, threads: int, *placed: Any) -> None:

@@ -231,17 +231,8 @@ def measure_columns(
 ) -> tuple[Schema, dict[str, Found]]:
     """Buy what is not declared of a table; return the schema, and what was found in each column.
 
-    Parameters
-    ----------
-    table : TableToMeasure
-    label : str
-        The name of what is to be predicted.
-    classes : sequence, optional
-        The public classes, which then cost nothing.
-    regression : bool, optional
-        Whether the label is a number; found out if it is None.
-    rest : class, optional
-        That of labels which are none of the others.
+    ``label`` is to be predicted: public ``classes`` cost nothing, ``rest`` is that of labels which are none of the
+    others, and whether it is a number is found out if ``regression`` is None.
     """
     sought = table.sought
     found = _buy_types(table, sought)

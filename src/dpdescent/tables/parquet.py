@@ -141,11 +141,7 @@ class PlainNumbers:
 class BatchCoder:
     """Codes record batches by a public schema.
 
-    Parameters
-    ----------
-    schema : Schema
-    encoder : BoundedEncoder
-        That of the schema, fitted.
+    ``encoder`` is that of the schema, fitted.
 
     Attributes
     ----------

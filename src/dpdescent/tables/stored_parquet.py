@@ -105,10 +105,7 @@ class UnnamedParquet:
 
     A forked process can read it. One to which this object was sent cannot, and is told so when it tries.
 
-    Parameters
-    ----------
-    name : str
-        What messages call it.
+    ``name`` is what messages call it.
     """
 
     folders: tuple[str, ...] = ()

@@ -87,13 +87,8 @@ def block_rows(columns: int, cells: int = BLOCK_CELLS) -> int:
 class MappedArrays(StreamedTable):
     """Features and labels in arrays that are sliced, and never copied as a whole.
 
-    Parameters
-    ----------
-    X : ndarray, memmap or CSR of shape (n, d)
-        Real numbers. CSR may hold memory-mapped entries and column numbers.
-    y : array_like of shape (n,)
-    part_rows : int, optional
-        Rows of a part, a matter of speed alone.
+    ``X`` has real numbers; CSR may hold memory-mapped entries and column numbers. ``part_rows`` is a matter of speed
+    alone.
     """
 
     def __init__(self, X: Any, y: Any, part_rows: int | None = None) -> None:

@@ -88,16 +88,8 @@ _BLANKS = [*_MISSING, " ", "?", "-"]  # of numbers, dates and units
 def read_table(path: Path, schema: Schema, *, label: bool = True, keep: Collection[str] = ()) -> pd.DataFrame:
     """Read the columns a schema uses, in the types it declares, dates as days; errors show no cell.
 
-    Parameters
-    ----------
-    path : Path
-        A text or Parquet file.
-    schema : Schema
-        Says which columns to read, and in which form.
-    label : bool
-        Whether to read the label column, which a file for prediction lacks.
-    keep : collection of str
-        Further columns, which are left as they are.
+    The schema says which columns of a text or Parquet file are read, and in which form. A file for prediction lacks
+    the ``label``; the columns to ``keep`` are left as they are.
     """
     owner = [schema.unit.column] if label and schema.unit is not None else []
     wanted = [*schema.features, *([schema.label.column] if label else []), *owner]

@@ -95,13 +95,7 @@ device, progress, checkpoint
     checkpoint: str | os.PathLike[str] | None = None
 
     def fit(self, X: Any, y: Any) -> DPModuleClassifier:
-        """Train a copy of the module; the only call that touches the data.
-
-        Parameters
-        ----------
-        X : array_like of shape (n, ...)
-        y : array_like of shape (n,)
-        """
+        """Train a copy of the module; the only call that touches the data."""
         if not isinstance(self.module, nn.Module):
             raise InvalidParameter(f"module must be a torch.nn.Module, got a {type(self.module).__name__}")
         X, y = read_table(self, X, y, ensure_all_finite=False, allow_nd=True)

@@ -30,11 +30,7 @@ class Cycle:
 
     If copies took turns of their own, a row would be in more batches than were paid for.
 
-    Parameters
-    ----------
-    bands : Bands
-    size : int
-        How many coordinates a sum has.
+    A sum has ``size`` coordinates.
     """
 
     def __init__(self, bands: Bands, size: int) -> None:

@@ -44,19 +44,9 @@ _PROBE_ROWS = 3
 class DatasetRows:
     """The rows of a data set. Each is a tuple of one or more inputs and a target.
 
-    Parameters
-    ----------
-    dataset : TensorDataset, tuple of arrays or tensors, or map-style Dataset
-    device : torch.device
-        Where batches are put.
-    targets : str or sequence of str, optional
-        Which parts of rows that are dictionaries the loss compares with.
-    own_loss : bool
-        Whether the module computes the loss.
-    views : int
-        How often each row is seen.
-    classes : int or sequence of int, optional
-        The public labels of which a row has one, which become their positions. Without them targets stay as they are.
+    Batches are put on ``device``. ``targets`` are the parts of rows that are dictionaries which the loss compares
+    with, unless the module has its ``own_loss``; each row is seen in so many ``views``. ``classes`` are the public
+    labels of which a row has one, which become their positions; without them targets stay as they are.
 
     Notes
     -----
@@ -390,14 +380,7 @@ def typical_length(noisy: Floats, deviation: float) -> float | None:
 def absence_told(counted: float, deviation: float, sampling: Sampling) -> str | None:
     """Return what a noisy number of rows tells of those that added nothing, or None if it tells nothing.
 
-    Parameters
-    ----------
-    counted : float
-        How many rows of one batch have a finite length, with noise.
-    deviation : float
-        Of the noise.
-    sampling : Sampling
-        By which the batch was drawn.
+    ``counted`` rows of one batch have a finite length, with noise of that deviation.
     """
     chance = 0.0 if sampling.fixed_size else sampling.size * (1 - sampling.rate)
     margin = _BEYOND_CHANCE * math.sqrt(deviation**2 + chance)

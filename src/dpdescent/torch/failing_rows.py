@@ -37,15 +37,8 @@ def sum_rows(
 ) -> Tensor | int:
     """Return the sum of the whole numbers that the parts of a batch add, to which a row that fails adds nothing.
 
-    Parameters
-    ----------
-    add : callable
-        What a part adds, as int64.
-    parts : iterable of Batch
-    blank : Batch
-        A public row, to stand in the place of one that fails.
-    suspects : callable, optional
-        Which rows of a part fail by themselves, as far as can be told quickly.
+    ``add`` returns what a part adds, as int64. ``blank`` is a public row, to stand in the place of one that fails.
+    ``suspects`` tells which rows of a part fail by themselves, as far as can be told quickly.
     """
     total: Tensor | int = 0
     for part in parts:
@@ -133,11 +126,7 @@ class _Limits:
 class Screen:
     """Whole numbers that a module or its loss refuses, whatever else a row holds, as public rows tell.
 
-    Parameters
-    ----------
-    way : ModuleGradients
-    blank : Batch
-        A public row that can be computed.
+    ``blank`` is a public row that can be computed.
 
     Notes
     -----

@@ -38,18 +38,9 @@ def choose_gradients(
 ) -> ModuleGradients:
     """Return the quickest way that gives the gradients of single rows on public rows, or raise why there is none.
 
-    Parameters
-    ----------
-    module : nn.Module
-        Left as it was: its mode, its parameters and its buffers.
-    loss : callable
-    probe : Batch
-        At least three public rows of the shapes of the data.
-    most_rows : int
-        How many rows a batch has at most. Where rows pass through the module side by side, no more than this are
-        computed at once.
-    sizes : sequence of int
-        Numbers of rows that batches are likely to have.
+    The module is left as it was: its mode, its parameters and its buffers. ``probe`` has at least three public rows
+    of the shapes of the data. Where rows pass through the module side by side, no more than ``most_rows`` are
+    computed at once; ``sizes`` are those that batches are likely to have.
 
     Notes
     -----

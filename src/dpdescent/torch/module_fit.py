@@ -243,13 +243,7 @@ class HasState(Protocol):
 class Checkpoint:
     """The file of one run.
 
-    Parameters
-    ----------
-    path : path-like
-    training : PrivateTraining
-    rule : Method
-    method : str
-        The name of the rule.
+    ``method`` is the name of the ``rule``.
 
     Notes
     -----

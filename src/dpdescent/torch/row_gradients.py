@@ -83,11 +83,7 @@ class RowGradients(ABC):
 class ModuleGradients(ABC):
     """A way to the gradients of a module's rows.
 
-    Parameters
-    ----------
-    module : nn.Module
-    loss : callable
-        Maps outputs and targets to one number for each row.
+    ``loss`` maps outputs and targets to one number for each row.
     """
 
     together = False  # whether rows pass through the module side by side

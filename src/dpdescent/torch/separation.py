@@ -73,19 +73,10 @@ def mixing(
 ) -> str | None:
     """Return in which trial on public rows one row changed what belongs to another, or None if none has shown it.
 
-    Parameters
-    ----------
-    way : ModuleGradients
-        Left as it was, its parameters to the last bit.
-    probe : Batch
-        Public rows of the shapes of the data.
-    most_rows : int
-        How many are computed at once at most; with one, there is nothing to try.
-    sizes : iterable of int
-        Numbers of rows that are tried besides a fixed list.
-    branches : bool
-        Whether a module that `torch.func` cannot map over batches counts as one that mixes rows: it may branch on
-        what they hold, or have a layer that `torch.func` does not know.
+    The way is left as it was, its parameters to the last bit. ``probe`` has public rows of the shapes of the data;
+    with at most one row at once there is nothing to try. ``sizes`` are tried besides a fixed list. With ``branches``
+    a module that `torch.func` cannot map over batches counts as one that mixes rows: it may branch on what they hold,
+    or have a layer that `torch.func` does not know.
 
     Notes
     -----

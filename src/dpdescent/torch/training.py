@@ -421,14 +421,8 @@ class PrivateTraining:
     ) -> int | None:
         """Return the position of the first step size that lowers the mean loss by its demand, or None.
 
-        Parameters
-        ----------
-        direction : sequence of Tensor
-            Public: the search goes from the parameters w to w - step * direction.
-        step_sizes : sequence of float
-            Public, at most as many as were planned, in the order of the search.
-        demands : sequence of float
-            Public: by how much each must lower the mean of the clipped losses.
+        All are public. The search goes from the parameters w to w - step * direction, through at most as many step
+        sizes as were planned, in that order; demands say by how much each must lower the mean of the clipped losses.
 
         Notes
         -----
