@@ -84,9 +84,9 @@ def test_what_a_journal_holds_is_not_trained_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_repetitions_are_trained_with_seeds_of_their_own_and_pooled(tmp_path: Path) -> None:
-    few = replace(SMALL, methods=("blsgd-paper", "sgd"), full_steps=6, delta=1e-6)
-    written = reproduce(few, tmp_path, full=True, repetitions=2)
-    assert "2 of the paper's 5 repetitions" in written.report.extent
+    few = replace(SMALL, methods=("blsgd-paper", "sgd"), full_steps=8, delta=1e-6)
+    written = reproduce(few, tmp_path, full=True, repetitions=2, steps=6)
+    assert "6 of the paper's 8 steps, 2 of the paper's 5 repetitions" in written.report.extent
     ends = [cell for cell in written.report.cells if cell["step"] == 6]
     assert [cell["method"] for cell in ends] == ["blsgd-paper", "sgd"]
     for cell in ends:

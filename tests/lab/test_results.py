@@ -99,6 +99,7 @@ def test_tables_take_as_many_seeds_and_repetitions() -> None:
         (["001/table1", "--full", "--folds", "2"], "leave --folds out"),
         (["001/table1", "--full", "--steps", "2"], "leave --steps out"),
         (["002/ijcnn1", "--steps", "2"], "add --full"),
+        (["003/figure5", "--steps", "2"], "add --full"),
         (["002/ijcnn1", "--full", "--steps", "0"], "steps"),
     ],
 )

@@ -82,7 +82,8 @@ def reproduce(
     folds : int, optional
         Measure only the first folds of each cross-validation of a full run, with training parts of the same size.
     steps : int, optional
-        Give up a descent of a full run to a second-order point after so many steps of a phase.
+        In a full run, give up a descent to a second-order point after so many steps of a phase, or train networks by
+        so many steps.
     datasets : tuple of str
         Data sets that stand in for those of the paper.
     json_file : Path, optional
@@ -160,7 +161,7 @@ def _run_risks(table: RiskTable, order: _Order) -> tuple[tuple[Path, ...], Repor
 
 
 def _run_networks(figure: NetworkFigure, order: _Order) -> tuple[tuple[Path, ...], Report]:
-    runs = NetworkRuns(figure, order.full, order.datasets, order.repetitions)
+    runs = NetworkRuns(figure, order.full, order.datasets, order.repetitions, order.steps)
     with Journal(order.page, runs.fingerprint, Course) as journal:
         written = write_networks(runs, measure_networks(runs, journal, order.listener), *order.outputs)
         journal.remove()
@@ -285,9 +286,11 @@ def _require_folds(figure: AnyFigure, full: bool, folds: int) -> None:
 
 
 def _require_steps(figure: AnyFigure, full: bool, steps: int) -> None:
-    """Raise unless the descents of a full run of this figure can be given up after so many steps."""
-    if not isinstance(figure, StationaryTable):
-        raise InvalidParameter(f"{figure.name} has no descents to second-order points: leave --steps out")
+    """Raise unless a full run of this figure can have so many steps."""
+    if not isinstance(figure, (StationaryTable, NetworkFigure)):
+        raise InvalidParameter(
+            f"{figure.name} has neither descents to second-order points nor networks: leave --steps out"
+        )
     if not full:
         raise InvalidParameter("steps limit a full run: add --full, or leave --steps out")
     require_positive_integer("steps", steps)

@@ -32,7 +32,7 @@ def write_networks(
     stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
     left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
     extent = (
-        f"Full run: {runs.steps:,} steps, {repeated(runs.seeds, figure.seeds)}.{stand_in}"
+        f"Full run: {repeated(runs.steps, figure.full_steps, 'steps')}, {repeated(runs.seeds, figure.seeds)}.{stand_in}"
         if runs.full
         else f"Quick run: {runs.steps} steps{f', without {left_out}' if left_out else ''}.{stand_in}"
     )

@@ -101,6 +101,7 @@ class NetworkRuns:
     full: bool
     datasets: tuple[str, ...] = ()  # data sets that stand in for those of the paper
     repetitions: int | None = None  # repetitions of a full run, in place of the paper's
+    steps_asked: int | None = None  # steps of a full run, in place of those that the paper shows
 
     @property
     def fingerprint(self) -> str:
@@ -125,7 +126,7 @@ class NetworkRuns:
     @property
     def steps(self) -> int:
         """How many steps a run has."""
-        return self.figure.full_steps if self.full else self.figure.quick_steps
+        return (self.steps_asked or self.figure.full_steps) if self.full else self.figure.quick_steps
 
     @property
     def networks(self) -> tuple[Network, ...]:
