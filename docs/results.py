@@ -70,18 +70,21 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a full run is kept: so many repetitions, folds of each, and steps of a phase; None means all."""
+    """How much of a full run is kept: so many repetitions, folds of each, steps, and data sets; None means all."""
 
     repetitions: int | None = None
     folds: int | None = None
     steps: int | None = None
+    datasets: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, command: str) -> Extent | None:
         """Return the extent that a command asks for; None is a quick run."""
         words = command.split()
-        found = {name: int(words[words.index(f"--{name}") + 1]) for name in vars(cls()) if f"--{name}" in words}
-        return cls(**found) if "--full" in words else None
+        given = dict(zip(words, words[1:], strict=False))
+        counts = {name: int(given[f"--{name}"]) for name in ("repetitions", "folds", "steps") if f"--{name}" in given}
+        datasets = tuple(given["--data"].split(",")) if "--data" in given else ()
+        return cls(**counts, datasets=datasets) if "--full" in words else None
 
 
 #: Targets whose full runs are kept; of the others a quick run is.
@@ -99,7 +102,8 @@ FULL = {
     "003/figure1": Extent(1, folds=5),
     "003/figure2": Extent(1),
     "003/figure3": Extent(1, folds=5),
-    "003/figure4": Extent(1, folds=2),
+    "003/figure4": Extent(1, folds=5),
+    "003/figure5": Extent(3, steps=200, datasets=("mnist", "fashion-mnist")),
 }
 
 
@@ -112,7 +116,7 @@ def command_for(name: str, extent: Extent | None) -> str:
     """Return what to type for a target: a full run of this extent, or a quick one."""
     if extent is None:
         return command_of(name)
-    return command_of(name, True, extent.repetitions, folds=extent.folds, steps=extent.steps)
+    return command_of(name, full=True, **vars(extent))
 
 
 def run(names: Sequence[str], output: Path, jobs: int | None, extent: Extent | None) -> None:
@@ -554,6 +558,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     runner.add_argument("--folds", type=int, help="only the first folds of each repetition of a full run")
     runner.add_argument("--steps", type=int, help="give descents to second-order points up after so many steps")
+    runner.add_argument("--data", default="", help="only these data sets of a figure of networks")
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     renewing = actions.add_parser("renew", help="measure some methods of a kept target again")
     renewing.add_argument("name")
@@ -575,7 +580,8 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)
-        asked = Extent(given.repetitions, given.folds, given.steps)
+        datasets = tuple(each for each in given.data.split(",") if each)
+        asked = Extent(given.repetitions, given.folds, given.steps, datasets)
         run(names, given.output, given.jobs, None if asked == Extent() else asked)
         return
     differing = {

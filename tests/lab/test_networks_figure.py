@@ -147,3 +147,11 @@ def test_the_networks_are_those_of_the_paper() -> None:
         "Fashion-MNIST, CNN": [6, 16, 256, 128, 10],
         "CIFAR-10, CNN": [32, 64, 128, 128, 256, 256, 4096, 1024, 512, 10],
     }
+
+
+def test_a_run_may_have_some_of_the_data_sets_of_the_paper() -> None:
+    figure = figure_named("003/figure5")
+    assert isinstance(figure, NetworkFigure)
+    runs = NetworkRuns(figure, full=True, datasets=("mnist", "fashion-mnist"))
+    assert (runs.networks, runs.stand_in) == (figure.networks[:4], "")
+    assert NetworkRuns(figure, full=True, datasets=("mnist", "synthetic")).stand_in == "mnist"

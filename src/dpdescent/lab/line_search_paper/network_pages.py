@@ -29,12 +29,14 @@ def write_networks(
     panels = network_panels(cells)
     pictures = draw(panels, stem, columns_of_networks(cells), command)
     findings = tuple(network_findings(cells))
-    stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
-    left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
+    stand_in = f" Run on {runs.stand_in} instead of the paper's data." if runs.stand_in else ""
+    missing = [each.title for each in figure.networks if each not in runs.networks and not runs.stand_in]
+    left_out = f", without {' and '.join(missing)}" if missing else ""
+    steps = repeated(runs.steps, figure.full_steps, "steps")
     extent = (
-        f"Full run: {repeated(runs.steps, figure.full_steps, 'steps')}, {repeated(runs.seeds, figure.seeds)}.{stand_in}"
+        f"Full run: {steps}, {repeated(runs.seeds, figure.seeds)}{left_out}.{stand_in}"
         if runs.full
-        else f"Quick run: {runs.steps} steps{f', without {left_out}' if left_out else ''}.{stand_in}"
+        else f"Quick run: {runs.steps} steps{left_out}.{stand_in}"
     )
     report = Report(
         figure.title,

@@ -99,7 +99,7 @@ class NetworkRuns:
 
     figure: NetworkFigure
     full: bool
-    datasets: tuple[str, ...] = ()  # data sets that stand in for those of the paper
+    datasets: tuple[str, ...] = ()  # some of the paper's data sets, or one that stands in for them
     repetitions: int | None = None  # repetitions of a full run, in place of the paper's
     steps_asked: int | None = None  # steps of a full run, in place of those that the paper shows
 
@@ -119,6 +119,12 @@ class NetworkRuns:
         return hashlib.sha256(f"{dpdescent.__version__} {shown} {self.networks}".encode()).hexdigest()[:16]
 
     @property
+    def stand_in(self) -> str:
+        """What stands in for the data sets of the paper, if anything does."""
+        own = {network.dataset for network in self.figure.networks}
+        return "" if own.issuperset(self.datasets) else self.datasets[0]
+
+    @property
     def seeds(self) -> int:
         """How often every network is trained by every method."""
         return (self.repetitions or self.figure.seeds) if self.full else 1
@@ -132,9 +138,9 @@ class NetworkRuns:
     def networks(self) -> tuple[Network, ...]:
         """The networks, on the data they are run on."""
         chosen = self.figure.networks[: None if self.full else self.figure.quick_networks]
-        if not self.datasets:
-            return chosen
-        name = self.datasets[0]
+        if not self.stand_in:
+            return tuple(each for each in chosen if each.dataset in self.datasets or not self.datasets)
+        name = self.stand_in
         kinds = {network.shape: network for network in reversed(chosen)}.values()
         return tuple(replace(each, title=f"{name}, {each.shape.upper()}", dataset=name) for each in kinds)
 
