@@ -301,6 +301,24 @@ def test_a_sampled_mechanism_is_charged_the_least_of_the_bounds_that_hold_for_it
     assert max(alone) < FixedSizeSampled(rate, (part, AboveThreshold(3, 4.0, 4.0, "gaussian"))).rdp(order) < math.inf
 
 
+@pytest.mark.parametrize("sampled", [PoissonSampled, FixedSizeSampled])
+def test_a_search_with_gaussian_noise_is_priced_by_few_orders(sampled, monkeypatch):
+    """The recursion takes milliseconds at an order, and the sums over batches have a term for each."""
+    search, asked = AboveThreshold(20, 40.0, 16.0, "gaussian"), set()
+    every = [search.rdp(order) for order in range(2, 257)]
+    plain, rate = AboveThreshold.rdp, 0.05
+
+    def counted(self, order):
+        asked.add(order)
+        return plain(self, order)
+
+    monkeypatch.setattr(AboveThreshold, "rdp", counted)
+    bounds = [fixed_size_rdp] if sampled is FixedSizeSampled else [poisson_rdp, sampling._poisson_reverse_rdp]
+    exact = min(every[-1], max(bound(rate, 256, lambda order: every[order - 2]) for bound in bounds))
+    assert exact <= sampled(rate, (search,)).rdp(256) <= 1.003 * exact
+    assert len(asked) < 90
+
+
 # Orders that are no whole numbers ------------------------------------------------------------------------------
 
 

@@ -201,6 +201,20 @@ def test_no_neighbouring_queries_exceed_the_charge(noise):
     assert closest > 0.8  # a bound a fifth smaller would be caught
 
 
+@pytest.mark.parametrize("epsilon", [0.03, 1.0, 6.0])
+def test_chords_between_a_few_orders_are_above_the_divergence_at_all_and_close_to_it(epsilon, monkeypatch):
+    """The exact divergences of randomised response: nearly a straight line in the order at first, then flat."""
+    asked = []
+    monkeypatch.setattr(AboveThreshold, "rdp", lambda self, order: asked.append(order) or pure_rdp(epsilon, order))
+    cost = AboveThreshold(3, 4.0, 1.0, "gaussian")
+    found = np.array([cost.rdp_by_chords(order) for order in range(2, 2049)])
+    exact = np.array([pure_rdp(epsilon, order) for order in range(2, 2049)])
+    assert np.all(found >= exact)
+    assert np.all(found <= 1.002 * exact)
+    np.testing.assert_array_equal(found[:31], exact[:31])
+    assert len(set(asked)) < 31 + 16 * 6 + 2
+
+
 def test_replacing_a_row_of_monotone_queries_costs_as_much_as_any_queries():
     """Every row adds 0 or 1 to each query, so adding or removing one moves all queries the same way.
 

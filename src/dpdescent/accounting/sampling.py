@@ -51,7 +51,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -63,7 +63,7 @@ from scipy.special import gammaln, logsumexp, ndtr
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_order, require_positive, require_positive_integer
 from ..relations import Relation
-from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
+from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts, sum_up
 from .divergences import CONVOLUTION, LOG_SUM, PROFILE, above, below, round_up
 from .searches import AboveThreshold
 
@@ -157,6 +157,12 @@ def fixed_size_rdp(rate: float, order: int, curve: Curve, pure: float = math.inf
     return above(float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1), LOG_SUM)
 
 
+def _curve_of(parts: Sequence[Cost]) -> Curve:
+    """Return a bound on the divergence of all parts at whole orders, of which a formula asks for hundreds."""
+    quick = [part.rdp_by_chords if isinstance(part, AboveThreshold) else part.rdp for part in parts]
+    return lambda order: sum_up([rdp(order) for rdp in quick])
+
+
 @dataclass(frozen=True)
 class _Sampled(Cost):
     relation: ClassVar[Relation]
@@ -245,7 +251,7 @@ class PoissonSampled(_Sampled):
             bounds.append(poisson_rdp(self.rate, order, Composed(tuple(dominated)).rdp))
         # The curve of a search takes milliseconds at every order, and its pure bound was used just above.
         if len(bounds) == 1 or not any(isinstance(part, AboveThreshold) for part in self.parts):
-            curve = self.whole.rdp
+            curve = _curve_of(self.parts)
             reverse = min(self.whole.rdp(order), _poisson_reverse_rdp(self.rate, order, curve))
             bounds.append(max(poisson_rdp(self.rate, order, curve), reverse))
         if math.isfinite(self.pure()):
@@ -269,7 +275,7 @@ class FixedSizeSampled(_Sampled):
             PureDP(part.pure()) if isinstance(part, AboveThreshold) and math.isfinite(part.pure()) else part
             for part in self.parts
         ]
-        bound = fixed_size_rdp(self.rate, order, Composed(tuple(quick)).rdp, self.whole.pure())
+        bound = fixed_size_rdp(self.rate, order, _curve_of(quick), self.whole.pure())
         return min(bound, PureDP(self.pure()).rdp(order)) if math.isfinite(self.pure()) else bound
 
 
