@@ -302,7 +302,7 @@ def test_paper_modes_have_the_noise_of_the_paper(method: str, relation: str) -> 
     descent = Descent(curator, settings, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)
-        descent.start()
+        descent.measure_start()
     levels = descent._levels(descent._tolerances, 0.5 * budget, steps)
     deviation = math.sqrt((1.5 if settings.search else 1.0) * steps / (0.5 * rho))
     gradient = levels.gradient.noise_multiplier * bounds.gradient_change / (2 * bounds.gradient * deviation)

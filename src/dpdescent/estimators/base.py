@@ -199,7 +199,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return what of the budget the method leaves for what comes after it, in units of the currency."""
         return 0.0
 
-    def _go_on(
+    def _buy_further(
         self, planned: Any, known: Any, rows: Any, result: SolverResult, listener: Any
     ) -> tuple[SolverResult, Sequence[str]]:
         """Learn more from the rows with what the method has left; return its result, and what was released then."""

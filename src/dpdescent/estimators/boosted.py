@@ -125,7 +125,7 @@ class BoostedTrees(AdditiveModel):
         start = LeafScores(ColumnTables(np.zeros(loss.outputs)))
         curator.require_answerable(LeafSums(splits, start, bounds.slope, bounds.clip, bounds.weight, noise))
 
-    def _go_on(
+    def _buy_further(
         self, planned: Any, known: Knowledge, rows: Any, result: SolverResult, listener: Any
     ) -> tuple[SolverResult, Sequence[str]]:
         unnamed = [f"x{column}" for column in range(known.scaling.columns)]

@@ -310,7 +310,7 @@ def solve(planned: Plan, known: Knowledge, rows: _Rows) -> Solved:
         share = 1 - kept / curator.budget
         with curator.setting_aside(kept):
             result = planned.method.solve(curator, planned.settings, part_of(listener, 0.0, share))
-        result, further = planned.model._go_on(planned, known, rows, result, part_of(listener, share, 1.0))
+        result, further = planned.model._buy_further(planned, known, rows, result, part_of(listener, share, 1.0))
     return Solved(result, curator.clips_by_unit, further)
 
 

@@ -95,13 +95,13 @@ class Measurement:
         numeric = np.flatnonzero(~binary)
         if numeric.size:
             cells = _columns(X, numeric)
-            low[numeric], high[numeric] = measured_ends(self._ask(numeric.size), cells, self.rows)
+            low[numeric], high[numeric] = measured_ends(self._buyer(numeric.size), cells, self.rows)
         return _widened(low, high)
 
     def buy_target(self, y: Any, low: float = -math.inf, high: float = math.inf) -> TargetEnds:
         """Buy the ends of a target, of one column, within given ones."""
         return target_ends(
-            self._ask(1, share_of_target(self.effective_rows)), _columns(y, np.arange(1)), self.rows, low, high
+            self._buyer(1, share_of_target(self.effective_rows)), _columns(y, np.arange(1)), self.rows, low, high
         )
 
     def buy_tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
@@ -116,7 +116,7 @@ class Measurement:
         cells = cells.mapped(placed) if isinstance(cells, StreamedCells) else placed(cells)
         low_end, high_end = (rest * end for end in own.ends())
         before = low_end, high_end
-        asked = self._ask(numeric.size), self._ask_first(numeric.size)
+        asked = self._buyer(numeric.size), self._buyer_at_first(numeric.size)
         after = tightened_ends(asked[0], cells, self.rows, *before, asked[1])
         ends = (own.shift + own.scale / rest * end for end in after)
         inner_low, inner_high = (np.clip(end, own.low, own.high) for end in ends)
@@ -140,14 +140,14 @@ class Measurement:
         if share is not None:
             self.buy_histogram(source, largest, share)
 
-    def _ask_first(self, columns: int) -> Ask | None:
+    def _buyer_at_first(self, columns: int) -> Ask | None:
         share = first_share(self.effective_rows, columns)
-        return None if share is None else self._ask(columns, share)
+        return None if share is None else self._buyer(columns, share)
 
-    def _ask(self, columns: int, share: float | None = None) -> Ask:
+    def _buyer(self, columns: int, share: float | None = None) -> Ask:
         grid = FeatureGrid(1.0, columns)
 
-        def ask(levels: Any, largest: int) -> tuple[Floats, float]:
+        def buy_counts(levels: Any, largest: int) -> tuple[Floats, float]:
             source: Source
             if isinstance(levels, StreamedCells):
                 coded, engine = levels.mapped(_placed), levels.table.engine
@@ -156,7 +156,7 @@ class Measurement:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
             return self.buy_histogram(source, largest, share)
 
-        return ask
+        return buy_counts
 
     def buy_histogram(self, source: Source, largest: int, share: float | None = None) -> tuple[Floats, float]:
         """Buy a histogram of every column of a source of levels; also return the deviation of its noise."""

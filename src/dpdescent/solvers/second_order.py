@@ -174,14 +174,14 @@ class Descent:
 
     def finish(self) -> SecondOrderResult:
         """Run all phases and return where they led."""
-        self.start()
+        self.measure_start()
         found = self._settings.optimistic_share > 0 and self.run(optimistic=True)
         found = found or self.run(optimistic=False)
         report(self._progress, 1.0)
         return self.result(found)
 
-    def start(self) -> None:
-        """Fix the tolerances, and warn if they are out of reach."""
+    def measure_start(self) -> None:
+        """Measure the objective, fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
         self._most_planned: float = math.inf
         self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient))

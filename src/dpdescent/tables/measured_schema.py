@@ -334,7 +334,7 @@ def _buy_label(
         classes = stored.levels
     if classes is not None:
         if table.looking:
-            found[name] = _balance(table, tuple(classes), kind)
+            found[name] = _buy_balance(table, tuple(classes), kind)
         return Label(name, tuple(classes), rest=rest)
     if kind.kind == "date":
         raise InvalidParameter(f"the label {name!r} has dates: predict a number or classes that are made of them")
@@ -342,7 +342,7 @@ def _buy_label(
     if regression or (regression is None and kind.kind == "number"):
         found[name] = number
         return Label(name)
-    levels, cost = _classes(table, kind.kind == "integer")
+    levels, cost = _buy_classes(table, kind.kind == "integer")
     coverage = sum(levels.values()) / table.rows
     if regression is None and kind.kind == "integer" and not (len(levels) <= _CODES[1] and coverage > _COVERING):
         found[name] = number
@@ -364,7 +364,7 @@ def _require_classes(name: str, found: int) -> None:
     )
 
 
-def _classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], ThresholdedGaussian]:
+def _buy_classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], ThresholdedGaussian]:
     """Buy the values of the label that are frequent; return them, and what they cost."""
     cost = table.thresholded(table.shares.classes, 0.25)
     levels = table.buy_levels(cost, [(None, partial(level_keys, whole=whole))], "classes of the label")[0]
@@ -373,7 +373,7 @@ def _classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], Thre
     return levels, cost
 
 
-def _balance(table: TableToMeasure, classes: tuple[Any, ...], kind: Found) -> Found:
+def _buy_balance(table: TableToMeasure, classes: tuple[Any, ...], kind: Found) -> Found:
     """Buy how many labels are of each of the public classes."""
     gaussian = table.gaussian(table.shares.classes)
 
@@ -510,7 +510,7 @@ def _buy_ends(
 ) -> tuple[Floats, Floats]:
     """Return noisy bounds of columns of numbers; missing cells are in no histogram."""
 
-    def ask(levels: Any, largest: int) -> tuple[Floats, float]:
+    def buy_counts(levels: Any, largest: int) -> tuple[Floats, float]:
         gaussian = table.gaussian(table.shares.bounds)
         held: dict[str, Any] = {}
 
@@ -530,7 +530,7 @@ def _buy_ends(
         counts = buy_bins(table.ledger, gaussian, columns, size, said, table.noise, table.units, parts)
         return counts, table.deviation(gaussian, len(read))
 
-    low, high = measured_ends(ask, _Later(), table.rows)
+    low, high = measured_ends(buy_counts, _Later(), table.rows)
     return low, np.where(high > low, high, low + np.maximum(np.abs(low) * 2.0**-20, 1.0))
 
 
