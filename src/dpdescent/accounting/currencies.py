@@ -255,8 +255,6 @@ def smallest_delta(epsilon: float) -> float:
 
     It is (1 + e^epsilon) N t/2^-30 for N = 2^40 draws within total variation t of their laws: 2.5e-51 at epsilon = 1.
 
-    Notes
-    -----
     **Privacy** Above epsilon = 64 the value is that at 64. Such an epsilon protects nobody; it only means little
     noise. The samplers, whose draws are bounded, cannot provide an epsilon of several hundred. The statement of a
     ledger says how much they fall short (`sampler_delta`).

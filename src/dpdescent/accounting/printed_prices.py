@@ -48,8 +48,6 @@ PRINTED_ORDERS = range(2, 501)
 class PrintedPrice(Cost):
     """A batch's answers at the price that Chen & Lee (2020) state, or at their true one if that is higher.
 
-    Notes
-    -----
     **Privacy.** Renyi divergences are the larger of both; every other currency has the true cost.
     """
 

@@ -264,8 +264,6 @@ _PRECISION = 1e-5  # of the supremum, per unit of a - 1: what it adds to epsilon
 class RandomStopping(Cost):
     """The best of a random number of runs, of which nothing else is released.
 
-    Notes
-    -----
     **Privacy** See the module. The number of runs, the time that they took and all runs but the best must be kept
     secret.
     """

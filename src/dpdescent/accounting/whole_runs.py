@@ -80,8 +80,6 @@ _RELATIVE = 2.5e-4  # relative precision to which noise is calibrated
 class FixedSchedule(Cost):
     """``steps`` equal steps, each of which asks all ``parts``.
 
-    Notes
-    -----
     **Privacy** Valid only where neither the number of steps nor their noise depends on the data, answers included.
     See the module for the bounds. The relation is that of the parts.
     """
@@ -238,8 +236,6 @@ def strongest_schedule(
 class FilteredRun(Cost):
     """A run whose own filter accepts at most ``total`` in ``currency``.
 
-    Notes
-    -----
     **Privacy** In its own currency the run costs the total; in another it has no price.
     """
 

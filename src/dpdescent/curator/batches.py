@@ -43,8 +43,6 @@ def batch_cost(relation: Relation, rate: float, *parts: Cost) -> Cost:
 class Sampling:
     """How the rows of a batch are drawn.
 
-    Notes
-    -----
     **Privacy** Under zero-out every row joins a batch by itself with probability ``rate``, and sums are divided by
     the public rate * n. Under replace-one an amplified batch is a uniform subset of floor(rate * n) rows, and the
     rate is made that share. What is asked on one batch is charged as one mechanism, amplified as a whole.

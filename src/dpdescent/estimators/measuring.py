@@ -55,8 +55,6 @@ def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]
 class Measurement:
     """The ledger that pays for bounds, and the rows that they are bounds of.
 
-    Notes
-    -----
     **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
     cell and of public or released numbers.
     """

@@ -104,8 +104,6 @@ class ClippedSum:
     Gradients of generalised linear models have this form, r being the derivative of the loss with respect to
     the margin; a sum of feature rows is the case ``r = 1``.
 
-    Notes
-    -----
     **Privacy.** Unit: one row. Sensitivity `Sensitivity.of_clipped_sum`: C in L2 if a row is removed, 2C if it is
     replaced, in exact arithmetic, by the two lemmas at `caps` and `coefficients`. C must not be read from data.
     """

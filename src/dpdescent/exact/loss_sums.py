@@ -70,8 +70,6 @@ def _rounded_totals(values: ArrayLike, lower: float, upper: float, missing: floa
 class BoundedSum:
     """Sum over rows of a loss clipped to [0, C], or of m losses (one per candidate) at once.
 
-    Notes
-    -----
     **Privacy.** Unit: one row. One sum: C whether a row is removed or replaced (`Sensitivity.of_bounded_sum`).
     A vector of m sums, for selection: `Sensitivity.of_scores`, the range is C if a row is removed, because all scores
     then move in one direction, and 2C if it is replaced.
@@ -103,8 +101,6 @@ class BoundedSum:
 class SignedSum:
     """Sum over rows of a difference of losses clipped to [-D, D], or of m differences at once.
 
-    Notes
-    -----
     **Privacy.** Unit: one row. Each sum by itself: D if a row is removed, 2D if it is replaced
     (`Sensitivity.of_signed_sum`).
     """

@@ -280,8 +280,6 @@ class BoundedScores:
 class SignedScores:
     """Total changes of the loss at m step sizes, each row's change clipped to [-D, D].
 
-    Notes
-    -----
     **Privacy.** Unit: one row. Row i adds to each score an integer in [-D / unit, D / unit] that depends on its own
     start and slope and on public numbers: both losses are rounded, and the difference of the integers is clipped.
     One score may rise by D where another falls by D, so the range of the change is at most 2D if a row is

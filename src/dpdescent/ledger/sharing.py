@@ -124,8 +124,6 @@ def reserving(shared: Ledger, own: Ledger, label: str = "") -> Iterator[None]:
     ``shared`` pays, in memory or in a file; ``own`` is a new ledger in memory, of the same relation and currency,
     which is closed when the run is over. ``label`` is what the shared ledger calls the run.
 
-    Notes
-    -----
     **Privacy** The charge is durable before the body runs, and a refusal changes neither ledger. The run is settled
     however it ends, by an error too: its own ledger was charged before a row was touched. If the process dies, or
     the shared ledger cannot be written in the end, the whole stays charged.

@@ -363,21 +363,8 @@ def discrete_gaussian(bits: Bits, scale: int, size: int, *, force_exact: bool = 
 def discrete_laplace(bits: Bits, scale: int, size: int, *, force_exact: bool = False) -> Integers:
     r"""Draw independent integers with :math:`P(z) \propto \exp(-|z| / b)`.
 
-    Parameters
-    ----------
-    bits : Bits
-        Where the random bits come from.
-    scale : int
-        The parameter b in lattice units: a multiple of 16 in ``[16, 2**52]``. See `laplace_scale`.
-    size : int
-        Number of draws, 0 or more.
-    force_exact : bool, default=False
-        Take every decision with 256-bit integers. Slow; the law is the same.
-
-    Returns
-    -------
-    numpy.ndarray of int64
-        The draws, each below ``189 * scale`` in absolute value.
+    All is as for `discrete_gaussian`, but ``scale`` is the parameter b (`laplace_scale`), and the draws are below
+    ``189 * scale`` in absolute value.
 
     Privacy
     -------

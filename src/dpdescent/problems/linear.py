@@ -48,8 +48,6 @@ _ROWS_AT_ONCE = 512  # of a batch: a copy that stays in cache
 class StepLosses:
     """Total losses at m step sizes clipped to [0, C], or total changes of losses clipped to [-D, D].
 
-    Notes
-    -----
     **Privacy.** Unit: one row. A row adds to each score an integer in [0, C/unit], or in [-D/unit, D/unit], that
     depends on its own margins and label and on public numbers. So the range of what it changes is that of
     `BoundedScores` (C if it is removed, 2C if it is replaced) or of `SignedScores` (2D and 4D). A NaN loss counts as

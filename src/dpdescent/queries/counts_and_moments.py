@@ -27,8 +27,6 @@ COUNT = 2**20  # lattice steps in a count of one row: they make room for little 
 class MeanRowNorm(Query[float]):
     """The mean Euclidean norm of the rows, or of their coordinates in a public frame without the constant.
 
-    Notes
-    -----
     **Privacy** A clipped norm lies between 0 and that bound, so a row that is removed or replaced moves the sum by at
     most as much: the sensitivity under both relations.
     """
@@ -233,8 +231,6 @@ class ColumnHistograms(Query[Floats]):
 
     A cell x is on the level nearest to x 2^bits, from -levels to levels; whatever lies beyond is on the last one.
 
-    Notes
-    -----
     **Privacy** A row adds 1 to one count of each of c columns: L2 sensitivity sqrt(c). A row that is replaced takes 1
     from one count and adds 1 to another: sqrt(2c).
     """
@@ -264,8 +260,6 @@ class ColumnHistograms(Query[Floats]):
 class MarginCounts(Query[Floats]):
     """The number of rows of either class whose margins x . w lie in each of some intervals, shape (2, k + 1).
 
-    Notes
-    -----
     **Privacy** A row adds 1 to one count: sensitivity 1. A row that is replaced takes 1 from one count and adds 1 to
     another: sqrt(2) in the L2 norm and 2 in the L1 norm.
     """

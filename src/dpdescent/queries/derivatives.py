@@ -53,8 +53,6 @@ _MOST_LEAVES = 2**20  # of a tree: more of them would mean as many passes over t
 class Gradient(Query[Floats]):
     """The gradient of the objective at public ``weights``, from rows clipped to norm ``clip``.
 
-    Notes
-    -----
     **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. For a unit of k rows it is k times that,
     or k^(3/4) times that if they are clipped together (`dpdescent.exact.clipped_sums`). A whitening rounds the sum
     once, which adds a lattice step for each coordinate.
@@ -87,8 +85,6 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
 
     The curvature is the mean of l'', weighted as the gradient's rows are, over rows that are not clipped.
 
-    Notes
-    -----
     **Privacy** Two Gaussian mechanisms, charged as one. Curvatures are between 0 and the smoothness b of the loss, so
     their sum has the sensitivity b under both relations.
     """
@@ -340,8 +336,6 @@ class TreeGradients(Query[Floats]):
 
     The answer is the total over all leaves: m times a mean gradient. The penalty is public, and not in it.
 
-    Notes
-    -----
     **Privacy** Given the leaves, a row is in at most h nodes, h being the binary digits of m, each is released once
     with noise for C (2C if the row is replaced), and all weights follow from nodes that were released before: so the
     sums of two neighbours that have released the same so far differ by the clipped gradient of that row in these h

@@ -76,8 +76,6 @@ class NoisyDescent(Query[Floats]):
 class PermutedDescent(Query[Floats]):
     r"""Passes of gradient descent over randomly permuted rows, with an average after each, and noise at last.
 
-    Notes
-    -----
     **Privacy** A row sits in one batch of each pass, and a row that is missing leaves its place empty, so neighbours
     have the same batches but for one row. A step on that batch moves the points of neighbours apart by at most
     h = eta C/b (2 eta C/b if a row is replaced), and no other step does. The average over a pass of m steps holds the

@@ -173,8 +173,6 @@ def _grown(tree: LeafValues, rows: Any, labels: Floats, before: Floats, leaves: 
 class LeafSums(Query[tuple[Floats, Floats]]):
     """The sums of residuals, shape (2^D, K), and of curvatures, shape (2^D,), over the leaves of a public tree.
 
-    Notes
-    -----
     **Privacy** A row adds a vector of norm at most C to one cell: L2 sensitivity C if it is added or removed, and 2C
     if it is replaced, which two rows of one leaf attain; rows of different leaves are at most sqrt(2) C apart. For a
     unit of k rows it is k times that. The module derives it. Leaves and scores of a row are functions of that row and

@@ -56,8 +56,6 @@ _CELLS = 2**21  # scores that are worked on at once
 class FirstStep(Query[int | None]):
     """The index of the first step a that lowers the objective by its demand, or None.
 
-    Notes
-    -----
     **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A row
     adds to it an integer of size at most 2^34: a mean of public integers (`StepwiseScores`), or, if the loss has no
     profile or losses are clipped, its rounded and clipped change (`StepwiseChanges`). So each query, divided by its
@@ -221,8 +219,6 @@ class BestStep(Query[int]):
 class BestCandidates(Query[list[int]]):
     """The indices of ``choices`` points with about the least objective, chosen one after another.
 
-    Notes
-    -----
     **Privacy** The exponential mechanism on sums of changes. One row may raise one score by D and lower another by D:
     range 2D, and 4D when it is replaced. Only differences between candidates count, so the range of the losses
     themselves, however large, is never paid for.

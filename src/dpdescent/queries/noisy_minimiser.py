@@ -64,8 +64,6 @@ class NoisyMinimiser(Query[Floats]):
 
     With a cost of objective perturbation the objective has a random linear term b'w as well.
 
-    Notes
-    -----
     **Privacy, output perturbation** One row moves the minimiser by at most V/mu (`dpdescent.minimisers.risks`), or
     across the ball in which all minimisers lie if that is less, and the computed point is certified to lie within tau
     of it. The projection is post-processing.

@@ -49,8 +49,6 @@ _LONGEST = 4.0  # in units of ``reach``: longer rows are shortened to it, whatev
 class ClippedHessian(Query[Floats]):
     """The Hessian of clipped gradients at public ``weights``, in whitened coordinates.
 
-    Notes
-    -----
     **Privacy** Sensitivity b reach^2 in the Frobenius norm, and sqrt(2) times it when a row is replaced. The penalty
     is not in it.
     """
@@ -78,8 +76,6 @@ class ClippedHessian(Query[Floats]):
 class GradientCovariance(Query[Floats]):
     """The mean of psi psi', psi being the clipped gradient of a row at public ``weights``, in whitened coordinates.
 
-    Notes
-    -----
     **Privacy** Sensitivity C^2 in the Frobenius norm, and sqrt(2) C^2 when a row is replaced.
     """
 

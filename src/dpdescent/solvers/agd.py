@@ -194,8 +194,6 @@ def agd_as_printed(curator: Curator, settings: AGDSettings, progress: Progress |
 def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-AGD.
 
-    Notes
-    -----
     **Privacy** Every answer is charged to the curator's filter before it is computed, and everything else here is a
     function of answers and public numbers. The run ends when the filter cannot pay for another iteration.
     """

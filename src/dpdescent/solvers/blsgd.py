@@ -252,8 +252,6 @@ def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progre
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-BLSGD.
 
-    Notes
-    -----
     **Privacy** See the module. The run ends when the filter cannot pay for another gradient and search.
     """
     if settings.paper:

@@ -151,8 +151,6 @@ _to_a_point = partial(method, papers=("Gao & Wright 2023",), needs=NEEDS, genera
 def second_order(curator: Curator, settings: OPTSettings, progress: Progress | None = None) -> SecondOrderResult:
     """Look for a second-order point of the objective of a curator's problem.
 
-    Notes
-    -----
     **Privacy** See the module. A run that does not end at a second-order point says so in its result.
     """
     return Descent(curator, settings, progress).finish()

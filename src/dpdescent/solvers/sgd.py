@@ -268,8 +268,6 @@ class GradientSeries:
     The gradient of each row is clipped to the norm C, those of a unit with several rows together. At a
     ``rate`` of 1 there is no batch and no amplification.
 
-    Notes
-    -----
     **Privacy** Each gradient is charged by itself, amplified by its batch (`Sampling`), before the batch is drawn;
     those of a ``prepaid`` batch are charged together with the first.
     """

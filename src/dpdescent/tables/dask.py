@@ -142,8 +142,6 @@ class DaskEngine:
     ``address`` is that of a scheduler to connect to. Without it tasks go where Dask sends them: to the current client
     if there is one, or to threads of this process.
 
-    Notes
-    -----
     **Privacy** Tasks and their results are unreleased data: workers, the scheduler and its dashboard belong to those
     who may see the rows.
     """

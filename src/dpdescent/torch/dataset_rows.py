@@ -48,8 +48,6 @@ class DatasetRows:
     with, unless the module has its ``own_loss``; each row is seen in so many ``views``. ``classes`` are the public
     labels of which a row has one, which become their positions; without them targets stay as they are.
 
-    Notes
-    -----
     **Privacy** The number of rows, and the shape and type of one row, are taken to be public. Cells of arrays are
     examined once, for values that are not numbers; otherwise no row is read here. Rows of another shape or type than
     the first add nothing, and whether there are any is told by released counts alone (`absence_told`): the length of
@@ -405,8 +403,6 @@ def loss_falls(
 ) -> Tensor:
     """Return the sum over rows of the fall of the clipped loss for each step size, in whole multiples of ``unit``.
 
-    Notes
-    -----
     **Privacy** A row's clipped losses lie in [0, ``bound``], a loss that is not a number counting as the bound. Each
     fall is rounded by itself, so a row adds at most bound/unit + 1/2, and the sum of integers is exact.
     """

@@ -128,8 +128,6 @@ class Screen:
 
     ``blank`` is a public row that can be computed.
 
-    Notes
-    -----
     **Privacy** A matter of the module, the loss and of shapes. Nothing is tried on modules that take one row at a
     time, as they may do anything with a number, and on other devices than the processor, which a wrong index ends.
     """

@@ -42,8 +42,6 @@ def choose_gradients(
     of the shapes of the data. Where rows pass through the module side by side, no more than ``most_rows`` are
     computed at once; ``sizes`` are those that batches are likely to have.
 
-    Notes
-    -----
     **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
     apart in the second way, where each is a batch by itself. So are those of a module that does one thing or another
     depending on what rows hold, which public rows may not show: `torch.func` refuses to map it. And so are those of

@@ -245,8 +245,6 @@ class Checkpoint:
 
     ``method`` is the name of the ``rule``.
 
-    Notes
-    -----
     **Privacy** Everything in the file is a released answer or public. Noise that later steps take back, and the
     groups of rows, are in no file: a run that goes on draws others, from a step at which this costs nothing.
     """

@@ -78,8 +78,6 @@ def mixing(
     a module that `torch.func` cannot map over batches counts as one that mixes rows: it may branch on what they hold,
     or have a layer that `torch.func` does not know.
 
-    Notes
-    -----
     **Privacy** A matter of the module, the loss and of shapes.
     """
     if most_rows < 2:
