@@ -316,7 +316,12 @@ def test_the_noise_of_an_average_is_that_of_its_linear_recursion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "epsilon"), [(DPLogisticRegression, 1.0), (DPLinearRegression, 10.0), (DPAdditiveClassifier, 1.0)]
+    ("model", "epsilon"),
+    [
+        (DPLogisticRegression, 1.0),
+        pytest.param(DPLinearRegression, 10.0, marks=pytest.mark.slow),
+        pytest.param(DPAdditiveClassifier, 1.0, marks=pytest.mark.slow),
+    ],
 )
 def test_coefficients_spread_as_much_as_their_noise_says(model, epsilon: float) -> None:
     """30 fits of the same rows; the mean logarithm of spread over claim is within the factor of 1.5 that is promised.
@@ -337,6 +342,7 @@ def test_coefficients_spread_as_much_as_their_noise_says(model, epsilon: float) 
     assert fits[0].coef_noise_.shape == fits[0].coef_.shape
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_rare_class_is_not_understated() -> None:
     """16 fits with 1% positives, where the curvature is far below what steps divide by: .72, seeds are fixed.
 

@@ -96,6 +96,7 @@ def test_intervals_of_regressions_cover(kind: type) -> None:
     assert np.mean(covered) >= 0.88
 
 
+@pytest.mark.slow
 def test_intervals_of_a_wrong_model_with_tails_on_one_side_cover() -> None:
     # 30 fits, 90 intervals. If nothing that is clipped counts they cover .47 of the coefficients. With fresh seeds a
     # coverage of 95% falls below 85% or reaches all 90 in less than 1 of 100 runs.

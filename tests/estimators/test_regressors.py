@@ -78,7 +78,7 @@ def test_poisson_error_falls_as_epsilon_grows(relation: str) -> None:
     other = PoissonRegressor(alpha=0, tol=1e-8, max_iter=1000).fit(X, y)
     errors = []
     for epsilon in (0.1, 1.0, 1e3):
-        each = [poisson(epsilon=epsilon, adjacency=relation, random_state=seed).fit(X, y).coef_ for seed in range(4)]
+        each = [poisson(epsilon=epsilon, adjacency=relation, random_state=seed).fit(X, y).coef_ for seed in range(2)]
         errors.append(np.sqrt(np.mean((np.array(each) - other.coef_) ** 2)))
     assert errors[0] > errors[1] > errors[2]
     assert errors[1] < 0.1
@@ -116,7 +116,7 @@ def test_huber_error_falls_as_epsilon_grows_and_wild_targets_hardly_matter(relat
     errors = []
     for epsilon in (0.1, 1.0, 1e3):
         options = {"epsilon": epsilon, "adjacency": relation, "threshold": threshold}
-        each = [huber(**options, random_state=seed).fit(X, y).coef_ for seed in range(4)]
+        each = [huber(**options, random_state=seed).fit(X, y).coef_ for seed in range(2)]
         errors.append(np.sqrt(np.mean((np.array(each) - other.coef_) ** 2)))
     assert errors[0] > errors[1] > errors[2]
     assert errors[1] < 0.15
