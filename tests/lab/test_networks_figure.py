@@ -34,7 +34,6 @@ SMALL = NetworkFigure(
 )
 
 
-@pytest.mark.slow
 def test_a_figure_is_run_drawn_and_told(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     written = reproduce(SMALL, tmp_path, json_file=tmp_path / "out.json", listener=lambda *at: seen.append(at))
