@@ -17,6 +17,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Extent:
     def of(cls, command: str) -> Extent | None:
         """Return the extent that a command asks for; None is a quick run."""
         words = command.split()
-        given = dict(zip(words, words[1:], strict=False))
+        given = dict(pairwise(words))
         counts = {name: int(given[f"--{name}"]) for name in ("repetitions", "folds", "steps") if f"--{name}" in given}
         datasets = tuple(given["--data"].split(",")) if "--data" in given else ()
         return cls(**counts, datasets=datasets) if "--full" in words else None

@@ -205,7 +205,7 @@ def test_no_neighbouring_queries_exceed_the_charge(noise):
 def test_chords_between_a_few_orders_are_above_the_divergence_at_all_and_close_to_it(epsilon, monkeypatch):
     """The exact divergences of randomised response: nearly a straight line in the order at first, then flat."""
     asked = []
-    monkeypatch.setattr(AboveThreshold, "rdp", lambda self, order: asked.append(order) or pure_rdp(epsilon, order))
+    monkeypatch.setattr(AboveThreshold, "rdp", lambda _, order: asked.append(order) or pure_rdp(epsilon, order))
     cost = AboveThreshold(3, 4.0, 1.0, "gaussian")
     found = np.array([cost.rdp_by_chords(order) for order in range(2, 2049)])
     exact = np.array([pure_rdp(epsilon, order) for order in range(2, 2049)])

@@ -166,7 +166,11 @@ def reproduce_command(
         int | None, typer.Option(metavar="K", help="With --full: only the first K folds of each cross-validation.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(metavar="K", help="With --full: end descents to second-order points, or the training of networks, after K steps.")
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="With --full: end descents to second-order points, or the training of networks, after K steps.",
+        ),
     ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where to write picture and page.")] = Path("out"),
     data: Annotated[str, typer.Option(help="Data sets that stand in for the paper's.")] = "",

@@ -58,11 +58,6 @@ _LEAST_BOUND, _LARGEST_BOUND = 2.0**-100, 2.0**100  # 2^18 over a bound is then 
 class StepwiseScores:
     """Total changes of the loss at m step sizes, each row's change at step j within [-D_j, D_j].
 
-    Attributes
-    ----------
-    limit : int
-        2^34. A total is counted in multiples of D_j / ``limit``, of which a row adds at most ``limit``.
-
     Notes
     -----
     **Privacy.** Unit: one row. The nodes, and the tables, whose entries are integers in [-2^18, 2^18] for every
@@ -95,6 +90,7 @@ class StepwiseScores:
     start_width: float = 1.0
     slope_width: float = 1.0
     centre: float = 0.0  # where the loss bends: a node
+    #: 2^34. A total is counted in multiples of D_j / ``limit``, of which a row adds at most ``limit``.
     limit: ClassVar[int] = 1 << (_TABLE_BITS + _WEIGHT_BITS)
 
     def __post_init__(self) -> None:

@@ -63,21 +63,11 @@ _LEAST_SCALE = 2.0**-8
 
 @dataclass(frozen=True)
 class Ladder:
-    """A finite mixture of discrete Gaussians.
+    """A finite mixture of discrete Gaussians."""
 
-    Attributes
-    ----------
-    nodes : tuple of int
-        Scales of the discrete Gaussians, multiples of 16 in increasing order.
-    weights : tuple of int
-        Node j is chosen with probability ``weights[j] / sum(weights)``, exactly.
-    cumulative : tuple of int
-        Running sums of the weights.
-    """
-
-    nodes: tuple[int, ...]
-    weights: tuple[int, ...]
-    cumulative: tuple[int, ...]
+    nodes: tuple[int, ...]  # scales of the discrete Gaussians, multiples of 16 in increasing order
+    weights: tuple[int, ...]  # node j is chosen with probability ``weights[j] / sum(weights)``, exactly
+    cumulative: tuple[int, ...]  # running sums of the weights
 
     def draw(self, bits: Bits) -> int:
         """Return the scale of a node chosen by its weight.

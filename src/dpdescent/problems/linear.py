@@ -81,11 +81,6 @@ class StepLosses:
 class StepwiseChanges:
     """Total changes of the loss at m step sizes, each row's change at step j within [-D_j, D_j].
 
-    Attributes
-    ----------
-    limit : int
-        2^34. A total is counted in multiples of D_j / ``limit``, as in `StepwiseScores`.
-
     Notes
     -----
     **Privacy.** Unit: one row. A row's change is divided by D_j / ``limit``, rounded, and clipped as an integer: it
@@ -99,6 +94,7 @@ class StepwiseChanges:
     loss: Loss
     #: Losses are clipped to it before their change is taken; infinite for no clipping.
     ceiling: float = math.inf
+    #: 2^34. A total is counted in multiples of D_j / ``limit``, as in `StepwiseScores`.
     limit: ClassVar[int] = StepwiseScores.limit
 
     def __post_init__(self) -> None:

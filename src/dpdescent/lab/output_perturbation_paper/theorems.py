@@ -231,30 +231,15 @@ def _convex_bounds(constants: Constants, population: bool) -> Iterator[ExcessRis
 
 @dataclass(frozen=True)
 class Prescription:
-    """How a theorem runs output perturbation, and what it promises.
+    """How a theorem runs output perturbation, and what it promises."""
 
-    Attributes
-    ----------
-    bound : float
-        On the expected excess risk.
-    accuracy : float
-        alpha.
-    method : str
-        A minimiser by its name in `dpdescent.minimisers.METHODS`.
-    evaluations : float
-        T: gradients of single rows for "sgd" and "katyusha", and of the whole objective for the others.
-    regularisation : float
-        lambda; 0 for a strongly convex objective.
-    source : str
-        Where the paper states it.
-    """
-
-    bound: float
-    accuracy: float
-    method: str
+    bound: float  # on the expected excess risk
+    accuracy: float  # alpha
+    method: str  # a minimiser by its name in `dpdescent.minimisers.METHODS`
+    #: T: gradients of single rows for "sgd" and "katyusha", and of the whole objective for the others.
     evaluations: float
-    regularisation: float
-    source: str
+    regularisation: float  # lambda; 0 for a strongly convex objective
+    source: str  # where the paper states it
 
 
 def prescription(constants: Constants, *, population: bool = False) -> Prescription:
