@@ -204,10 +204,10 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
     weights = np.zeros(curator.problem.shape)
     average, average_weight = np.zeros_like(weights), 0.0
     earlier, earlier_paid = np.zeros_like(weights), 0.0
-    each, steps = plan.gradient_price + plan.selection_price, []
+    whole, steps = plan.gradient_price + plan.selection_price, []
 
-    while (left := _left(curator, settings)) >= _LEAST_PART * each:
-        part = min(1.0, left / each)
+    while (left := _left(curator, settings)) >= _LEAST_PART * whole:
+        part = min(1.0, left / whole)
         price, selection_price = part * plan.gradient_price, part * plan.selection_price
         earlier, earlier_paid = memory * earlier, memory * earlier_paid
         measured, paid, step = np.zeros_like(weights), 0.0, 0.0
@@ -316,10 +316,8 @@ def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialM
     """Return the least noisy selection of that kind that ``amount`` pays for."""
     if kind == "exponential-mechanism":
         return currency.selection(amount)
-    if kind in ("laplace", "exponential"):
-        noise: Literal["laplace", "exponential"] = kind
-        return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, currency)
-    raise InvalidParameter(f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'")
+    noise: Literal["laplace", "exponential"] = kind
+    return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, currency)
 
 
 class GeometricGrid:

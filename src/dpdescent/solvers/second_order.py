@@ -182,11 +182,9 @@ class Descent:
         """Measure the objective, fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
         self._most_planned: float = math.inf
-        self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient))
+        self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient), math.inf)
         if settings.gradient_tolerance is None:
-            self._most_planned = _AIMED_STEPS
-            self._require_drawable(self._with_tolerance(_USEFUL * bounds.gradient))
-            self._most_planned = math.inf
+            self._require_drawable(self._with_tolerance(_USEFUL * bounds.gradient), _AIMED_STEPS)
         self._objective = self._measure_objective()
         amount = min(curator.remaining, settings.guaranteed_share * self._budget)
 
@@ -204,7 +202,7 @@ class Descent:
         needed = rows(asked)
         if needed > curator.rows:
             promise = "is guaranteed" if settings.guaranteed else "may be told from noise"
-            planned = self._planned(self._tolerances, self._objective)
+            planned = self._planned(self._tolerances, self._objective, self._most_planned)
             warnings.warn(
                 f"a second-order point with the tolerances {self._tolerances.gradient:.3g} and "
                 f"{self._tolerances.curvature:.3g} {promise} for {needed} rows or more, there are "
@@ -222,7 +220,7 @@ class Descent:
             if objective > self._objective:  # the first phase ended higher than it started
                 self._weights = self._origin
             self._objective = min(objective, self._objective)
-        steps = self._planned(tolerances, self._objective)
+        steps = self._planned(tolerances, self._objective, self._most_planned)
         amount = curator.remaining
         if optimistic:
             steps = math.ceil(math.sqrt(steps))
@@ -336,14 +334,14 @@ class Descent:
         """Return what is asked for, at the rate of the batches as they are drawn."""
         return replace(_tolerances(self._settings, self._bounds, gradient), rate=self._sampling.rate)
 
-    def _planned(self, tolerances: Tolerances, objective: float) -> int:
+    def _planned(self, tolerances: Tolerances, objective: float, most: float) -> int:
         """Return how many steps are paid for: all that may be needed, or fewer where nothing is promised."""
-        return int(min(self._settings.planned_steps(tolerances, objective), self._most_planned))
+        return int(min(self._settings.planned_steps(tolerances, objective), most))
 
-    def _require_drawable(self, tolerances: Tolerances) -> None:
+    def _require_drawable(self, tolerances: Tolerances, most: float) -> None:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
         settings = self._settings
-        steps = self._planned(tolerances, self._largest_objective())
+        steps = self._planned(tolerances, self._largest_objective(), most)
         if steps > MOST_PLANNED and settings.most_steps is None:
             raise InvalidParameter(
                 f"up to {steps:,} steps are planned for the tolerances {tolerances.gradient:.3g} and "
