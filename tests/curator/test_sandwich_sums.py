@@ -49,8 +49,8 @@ def covariance(clip: float, noise: Gaussian = QUIET) -> GradientCovariance:
     return GradientCovariance(WEIGHTS, clip, noise, WHITENING, 2.0)
 
 
-def lengths(noise: Gaussian = QUIET) -> LongGradients:
-    return LongGradients(WEIGHTS, np.array([0.25, 0.5, 1.0]), noise, WHITENING, 2.0)
+def lengths(noise: Gaussian = QUIET, apart: bool = False) -> LongGradients:
+    return LongGradients(WEIGHTS, np.array([0.25, 0.5, 1.0]), noise, WHITENING, 2.0, apart)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -79,7 +79,10 @@ def test_answers_are_the_sums_that_the_formulas_say(loss: Loss) -> None:
     assert shares == pytest.approx(counted, abs=1e-3)
     long = np.abs(soft * residuals) * lengths_of_rows >= 0.25
     pointing = np.sign(residuals)[:, None] * coordinates / lengths_of_rows[:, None]
-    assert direction == pytest.approx(pointing[long].sum(axis=0) / 10, abs=1e-3)
+    assert direction == pytest.approx(pointing[long].sum(axis=0, keepdims=True) / 10, abs=1e-3)
+    places = np.digitize(soft * np.abs(residuals) * lengths_of_rows, [0.25, 0.5, 1.0])
+    apart = [pointing[places == each].sum(axis=0) / 10 for each in (1, 2, 3)]
+    assert asked.answer(lengths(apart=True))[1] == pytest.approx(np.array(apart), abs=1e-3)
     scale = asked.answer(ResidualScale(WEIGHTS, QUIET))
     assert scale == pytest.approx(np.mean(np.minimum(np.abs(residuals), 1) ** 2), abs=1e-4)
 
@@ -126,7 +129,8 @@ def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> N
     others, other_labels = rows_and_labels(generator, loss, 10)
     clip, reach = 10.0 ** generator.uniform(-2, 1, 2)
     stretched = hessian(clip, reach=reach, stretched=STRETCHED)
-    queries = hessian(clip, reach=reach), stretched, covariance(clip), lengths(), ResidualScale(WEIGHTS, QUIET)
+    counts = lengths(), lengths(apart=True)
+    queries = hessian(clip, reach=reach), stretched, covariance(clip), *counts, ResidualScale(WEIGHTS, QUIET)
 
     def totals(features: np.ndarray, labels: np.ndarray) -> list[Any]:
         asked = asked_of(features, labels, loss)
@@ -169,9 +173,28 @@ def test_one_row_can_move_a_matrix_by_what_is_declared_and_a_replaced_one_by_mor
     assert 2 * share_of_sensitivity(one, other, "replace-one") > 1.8
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_row_that_is_replaced_by_its_opposite_moves_lengths_and_directions_by_what_is_declared(apart: bool) -> None:
+    # Both gradients are long and opposite, and in counts of their own: sqrt(3 + 1/2) of 2, or, where directions are
+    # apart too, sqrt(3/2 + 1/2) of 2: more than the sensitivity of a row that is removed.
+    row = np.linalg.inv(MATRIX)[0]
+    row /= np.abs(row).max()
+
+    def total(label: float | None, scale: float = 1.0) -> Any:
+        features = np.zeros((0, D)) if label is None else scale * row[None, :]
+        asked = asked_of(GRID.place(features), np.full(len(features), label or 1.0), Logistic())
+        asked.answer(LongGradients(0 * WEIGHTS, np.array([0.1, 0.8]), QUIET, WHITENING, 2.0, apart))
+        return sums(asked)[0]
+
+    assert 0.99 < share_of_sensitivity(total(1.0), total(None), "zero-out") <= 1
+    moved = share_of_sensitivity(total(1.0), total(-1.0, 0.6), "replace-one")
+    expected = (2 if apart else 3.5) / 4  # shares are squared
+    assert float(moved) == pytest.approx(expected, abs=0.01)
+
+
 def test_a_unit_of_several_rows_moves_a_sum_by_so_many_times_as_much() -> None:
     stretched = hessian(1.0, stretched=STRETCHED)
-    for query in (hessian(1.0), stretched, covariance(1.0), lengths(), ResidualScale(WEIGHTS, QUIET)):
+    for query in (hessian(1.0), stretched, covariance(1.0), lengths(apart=True), ResidualScale(WEIGHTS, QUIET)):
         features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
         plan = query.plan(asked_of(features, labels, Logistic()).public())
         one, three = plan.parts[0].sensitivity, plan.for_units(3).parts[0].sensitivity

@@ -202,7 +202,7 @@ def test_a_matrix_without_noise_is_not_shrunk() -> None:
 
 
 def test_long_gradients_raise_the_clip_norm_or_the_error_of_the_estimate() -> None:
-    long = np.array([0.08, 0.04, 0.02, 0.02]), np.array([0.0, 0.12])
+    long = np.array([0.08, 0.04, 0.02, 0.02]), np.array([[0.0, 0.12]])
     # S = .15, .07, .03, .01, 0 at 1, 2, 4, 8, 16, the last share being at most half of the one before; trapezia make
     # .33 of it beyond 1 and .04 beyond 8. Directions agree to .12/.15 = .8.
     noisy = Tail.of(long, 1e-9, 1.0, 1.0)  # a larger norm would cost more than the bias
@@ -211,28 +211,54 @@ def test_long_gradients_raise_the_clip_norm_or_the_error_of_the_estimate() -> No
     quiet = Tail.of(long, 1e-9, 1.0, 0.001)
     assert (quiet.norm, quiet.missing) == (8, pytest.approx(3 * 0.11 + 12 * 0.05 + 48 * 0.02))
     assert quiet.bias == pytest.approx(np.diag([0, (0.8 * 0.04) ** 2]))
-    # Within noise of .02 only the first share is seen, a quarter of it follows: S = .10625, .02625, .00625, .00125.
+    # Within noise of .02 only the first share is seen, an eighth of it follows: S = .0914, .0114, .0014, .0002.
     partly = Tail.of((np.array([0.08, 0.01, 0.02, 0.02]), long[1] / 2), 0.01, 1.0, 1.0)
-    # |d|^2 has noise of 2 x .01^2/.75, and the same deviation of it is given back.
-    agree = 0.06**2 / 0.10625**2
-    excess = 0.06625 + 2 * 0.01625 + 4 * 0.00375 + 8 * 0.000625
+    shares = 0.08 / 8.0 ** np.arange(4)
+    beyond = np.append(np.cumsum(shares[::-1])[::-1], 0.0)
+    excess = float(np.array([1, 2, 4, 8]) @ (beyond[1:] + beyond[:-1])) / 2
+    agree = (0.06**2 - 2 * 0.01**2 / 0.75) / beyond[0] ** 2
     assert (partly.norm, np.trace(partly.bias)) == (1, pytest.approx(agree * excess**2))
-    hidden = Tail.of((np.zeros(4), np.zeros(2)), 0.01, 1.0, 1.0)
-    # Nothing is seen: the mean of what noise of .02 hides, .8 of it, and a quarter of it after that; trapezia make
-    # 63/64 of it beyond 1. Directions may be as much alike as their noise, which is more than all that is hidden.
-    assert (hidden.norm, hidden.missing) == (1, 0)
-    beyond = 0.02 * math.sqrt(2 / math.pi) * (1 + 1 / 4 + 1 / 16 + 1 / 64)
-    alike = math.sqrt(2) * 0.01 / math.sqrt(0.75) / beyond
-    cut = 0.02 * math.sqrt(2 / math.pi) * (0.828125 + 2 * 0.203125 + 4 * 0.046875 + 8 * 0.0078125)
-    assert hidden.bias == pytest.approx(np.eye(2) * (alike * cut) ** 2 / 2)
-    unlike = Tail.of((long[0], np.array([0.0, 0.012])), 0.009, 1.0, 1.0)  # directions within their noise
-    alike = math.sqrt(2) * 0.009 / math.sqrt(0.75) / 0.15
-    assert unlike.bias == pytest.approx(np.eye(2) * (alike * 0.33) ** 2 / 2)
-    bounded = Tail.of((np.zeros(4), np.array([0.0, 0.012])), 0.01, 1.0, 1.0, bounded=True)
-    assert float(np.abs(bounded.bias).max()) == 0
+    hidden = Tail.of((np.zeros(4), np.array([[0.0, 0.012]])), 0.01, 1.0, 1.0)
+    assert float(np.abs(hidden.bias).max()) == 0
     biased = dataclasses.replace(PARTS, bias=np.diag([0.0, 1.0]))
     added = FOUND.influence @ np.diag([0.0, 1.0]) @ FOUND.influence.T
     assert Sandwich.of(biased).covariance - FOUND.covariance == pytest.approx(added)
+
+
+def mean_length(power: float) -> float:
+    """Return the mean length of gradients between 1 and 2, if the share beyond a length falls by this power of it."""
+    return power / (power - 1) * (1 - 2 ** (1 - power)) / (1 - 2**-power)
+
+
+def test_gradients_of_regressions_are_cut_off_where_they_point() -> None:
+    # Shares .08, .04, .02 and hardly noise: half of the gradients beyond 1 are longer than 2, and so on, to a quarter
+    # beyond the last norm. They point one way beyond 2 and the other way before: the mean of all directions is 0.
+    shares, pointing = np.array([0.08, 0.04, 0.02]), np.array([[0, -0.06], [0, 0.04], [0, 0.02]])
+    powers = np.log2([0.14 / 0.06, 0.06 / 0.02, 4])
+    lengths = np.array([1, 2, 4]) * [mean_length(each) for each in powers]
+    noisy, quiet = (Tail.of_regression((shares, pointing), 1e-9, 1.0, deviation, 0.5) for deviation in (1.0, 0.0001))
+    assert (noisy.norm, quiet.norm) == (1, 4)
+    for found in (noisy, quiet):
+        cut = pointing[:, 1] @ np.maximum(lengths - found.norm, 0)
+        assert found.bias == pytest.approx(np.diag([0, cut**2]))
+
+
+@pytest.mark.parametrize(("before", "fall"), [(0.2, 4.0), (0.61, 10.0)])
+def test_long_gradients_that_noise_hides_fall_as_those_before_them(before: float, fall: float) -> None:
+    # .041 are seen between 1 and 2, with noise of .02, and ``before`` beyond 1/2.
+    directions = np.array([[0.03, 0.04], [0.01, 0.0], [0.0, 0.01]])
+    found = Tail.of_regression((np.array([0.041, 0.01, -0.01]), directions), 0.01, 1.0, 10.0, before)
+    hidden = np.array([0.041 / fall, 0.041 / fall**2])
+    beyond = np.array([0.041 + hidden.sum(), hidden.sum(), hidden[1], hidden[1] / 4])
+    lengths = np.array([1, 2, 4]) * [mean_length(each) for each in np.log2(beyond[:-1] / beyond[1:])]
+    noise = 0.01**2 / 0.75 * (lengths[0] - 1) ** 2
+    seen = (0.05 * (lengths[0] - 1)) ** 2
+    known = min(seen - 2 * noise + 2 * noise, (0.041 * (lengths[0] - 1)) ** 2)
+    unseen = float(hidden @ (lengths[1:] - 1))  # the directions agree altogether
+    assert (found.norm, np.trace(found.bias)) == (1, pytest.approx(known + unseen**2))
+    nothing = Tail.of_regression((np.zeros(3), 0 * directions), 0.01, 1.0, 10.0, before)
+    assert np.trace(nothing.bias) > 0  # what noise hides may be there
+    assert nothing.bias == pytest.approx(np.trace(nothing.bias) * np.eye(2) / 2)
 
 
 def test_weights_of_long_rows_begin_where_the_noise_of_the_hessian_would_be_a_tenth() -> None:

@@ -165,6 +165,7 @@ def _long_gradients(public: Public, noise: Gaussian) -> Iterable[LongGradients]:
         weights = np.linspace(-1.0, 1.0, public.problem.grid.dimension)
         for frame in _whitenings(public.problem):
             yield LongGradients(weights, np.array([0.25, 0.5, 2.0]), noise, frame, 0.5)
+            yield LongGradients(weights, np.array([0.25, 0.5, 2.0]), noise, frame, 0.5, apart=True)
 
 
 @_of(ResidualScale)

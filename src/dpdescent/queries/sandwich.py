@@ -121,10 +121,11 @@ class LongGradients(Query[tuple[Floats, Floats]]):
     """How many unclipped gradients at public ``weights`` are longer than public norms, and their mean direction.
 
     It has the shares of rows between each of the increasing norms and the next, and the mean over all rows of the
-    directions, of length 1, of gradients longer than the first norm. Other parameters are as for `ClippedHessian`.
+    directions, of length 1, of gradients longer than the first norm, shape (1, k). If they are asked for ``apart``,
+    there is one mean for the gradients between each norm and the next. Other parameters are as for `ClippedHessian`.
 
-    **Privacy** A row adds 1/2 to one count at most, and a vector of norm at most sqrt(3)/2, both on the lattice: the
-    norm of both is at most 1, or 2 when a row is replaced.
+    **Privacy** A row adds 1/2 to one count at most, and to one of the means a vector of norm at most sqrt(3)/2, both
+    on the lattice: the norm of both is at most 1, or 2 when a row is replaced.
     """
 
     weights: Floats
@@ -132,6 +133,7 @@ class LongGradients(Query[tuple[Floats, Floats]]):
     mechanism: Gaussian
     frame: Whitening
     soft_norm: float
+    apart: bool = False
     label = "lengths and directions of long gradients"
 
     def plan(self, public: Public) -> Sum[tuple[Floats, Floats]]:
@@ -146,9 +148,10 @@ class LongGradients(Query[tuple[Floats, Floats]]):
         noised = Noised(self.mechanism, 1 / COUNT, Sensitivity.of_clipped_sum(1.0), public.size)
 
         def finish(noisy: Floats) -> tuple[Floats, Floats]:
-            return noisy[: norms.size] * (COUNT / _COUNTED), noisy[norms.size :] * (COUNT / _DIRECTED)
+            means = noisy[norms.size :].reshape(norms.size if self.apart else 1, -1)
+            return noisy[: norms.size] * (COUNT / _COUNTED), means * (COUNT / _DIRECTED)
 
-        block = partial(_long_block, problem, placed, frame, np.append(norms, np.inf))
+        block = partial(_long_block, problem, placed, frame, np.append(norms, np.inf), self.apart)
         return Sum(block, (noised,), finish, per_row)
 
 
@@ -161,6 +164,7 @@ def _long_block(
     weights: Floats,
     frame: Whitening,
     ends: Floats,
+    apart: bool,
     rows: Any,
     labels: Floats,
     squared: Floats,
@@ -172,7 +176,10 @@ def _long_block(
     long = lengths >= ends[0]
     pointing = frame.coordinates(rows[long]) / np.copysign(norms[long], residuals[long])[:, None]
     pointing[~np.isfinite(pointing).all(axis=1)] = 0.0  # a row that is infinitely long
-    return np.append(counts, np.rint(pointing * _DIRECTED).astype(np.int64).sum(axis=0))
+    sums = np.zeros((ends.size - 1 if apart else 1, pointing.shape[1]), np.int64)
+    place = np.searchsorted(ends, lengths[long], side="right") - 1 if apart else np.zeros(len(pointing), np.int64)
+    np.add.at(sums, np.minimum(place, len(sums) - 1), np.rint(pointing * _DIRECTED).astype(np.int64))
+    return np.append(counts, sums)
 
 
 def _require_one_margin(problem: LinearProblem) -> None:

@@ -7,23 +7,29 @@ gradients, 5% for the Hessian and 3% for the covariance of gradients. Every rele
 :math:`g_t = g^* + H (u_t - u^*) + e_t`, so the last 70% of them, and the points where they were taken, are averaged:
 their noise has the variance :math:`\sum_t s_t^2/m^2`.
 
-**One fresh gradient** (squared, Huber and Poisson): 30% for `auto`, 2% for the scale r of the residuals at its
-answer, 20% for long gradients, 40% for one more gradient there, 5% for the Hessian and 3% for the covariance.
-Residuals are shorter than the range of the target, so that a clip norm of kappa R r is enough for most rows,
+**One fresh gradient** (squared, Huber and Poisson): 30% for `auto`, 4% for the lengths of gradients at its answer,
+18% for long ones, 40% for one more gradient there, 5% for the Hessian and 3% for the covariance. Residuals are
+shorter than the range of the target. With r the length beyond which .32 of the gradients are, which depends on that
+range no more than by a logarithm, a clip norm of kappa r is enough for most rows,
 :math:`\kappa = 3 (n\mu/D/200)^{0.3}` between 3 and 8. Rows far beyond R have smaller weights (`longest_reach`).
 
 **Clipping.** What is cut off from gradients biases the estimate, and noise grows with the clip norm. So the gradients
-longer than that norm are counted, between its multiples by powers of two, and the mean d of their directions is
-released (`LongGradients`; for `auto` after a quarter of the steps). With S(t) the share of gradients longer than t,
-:math:`\int_C^\infty S(t) dt` is cut off on average, and their directions agree to the part |d|/S(least), noise taken
-out of it; the product of both is x(C). C is the multiple with the least :math:`\sigma_g(C)^2 + x(C)^2/k`, and what
-remains of x is added to the error of the gradient: along d to the share in which noise does not explain d, and in any
-direction otherwise. The shares between two norms are believed up to the first one within a deviation of its noise,
-each as at most half of the one before, as for tails with a mean. Those that noise hides are taken to be a quarter of
-the one before, as for tails with a variance, without which no interval would hold, and no more than that deviation.
-If it hides the first one, that is the mean of what it may be. |d|^2 is larger by a deviation of its noise's square.
-Residuals of a logistic loss are bounded, and gradients long where rows are: shares are then an eighth of the one
-before, as for tails with a third moment, and what noise hides is not added.
+longer than that norm are counted, between its multiples by powers of two, and the means of their directions are
+released (`LongGradients`; for `auto` after a quarter of the steps). C is the multiple with the least
+:math:`\sigma_g(C)^2 + x(C)^2/k`, x(C) being the length of what is cut off on average, and what remains of x is added
+to the error of the gradient: along its direction to the share in which noise does not explain that, and in any
+direction otherwise. Shares between two norms are believed up to the first one that noise hides, each as at most half
+of the one before, as for tails with a mean.
+
+- *Regressions*: x(C) is the sum of d_j (t_j - C) over the seen norms, d_j being the mean of the directions between
+  two norms and t_j the mean length there, noise taken out of the square and a deviation of it given back. Shares that
+  noise hides fall from a norm to twice of it as much as between kappa r/2 and kappa r, and by 4 at least, as for
+  tails with a variance, without which no interval would hold; a tail that becomes steeper, as most do, has less. If
+  the first one is hidden, it is the mean of what it may be. Their directions agree as the last ones that are seen.
+- *Logistic*: residuals are bounded, and gradients long where rows are. With S(t) the share of gradients longer than
+  t, :math:`\int_C^\infty S(t) dt` is cut off on average, and all directions agree to the part |d|/S(least), noise
+  taken out of it; x(C) is the product. Shares that noise hides are an eighth of the one before, as for tails with a
+  third moment, and if it hides the first one nothing is added.
 
 Both matrices are measured at the point of the estimate (`dpdescent.queries.sandwich`): the Hessian with the clip norm
 of the gradients, the covariance with the least one, and raised by the mean square length that C has beyond it.
@@ -47,7 +53,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter, TooFewRows
 from ..exact import one_library_thread
 from ..problems import Huber, Logistic, Loss, Poisson, Squared, Whitening
-from ..queries import ClippedHessian, Gradient, GradientCovariance, LongGradients, ResidualScale
+from ..queries import ClippedHessian, Gradient, GradientCovariance, LongGradients
 from ..relations import Sensitivity
 from .auto import LARGEST_WHITENED, AutoSettings, Trajectory, buy_descent
 from .coordinates import Columns
@@ -57,10 +63,13 @@ from .sandwich_errors import ExpectedLoss, Sandwich, SandwichParts
 
 _FEWEST_ROWS = 300  # n mu: with fewer there are no coordinates in which errors are known
 _SCARCE_ROWS = 40  # n mu/D, below which noise hides some directions of the Hessian
-_HESSIAN, _COVARIANCE, _SCALE, _FRESH = 0.05, 0.03, 0.02, 0.40  # shares of the budget
-_LONG, _LONG_FRESH = 0.05, 0.20  # of the budget, for gradients that may be clipped
+_HESSIAN, _COVARIANCE, _SCALE, _FRESH = 0.05, 0.03, 0.04, 0.40  # shares of the budget
+_LONG, _LONG_FRESH = 0.05, 0.18  # of the budget, for gradients that may be clipped
 _NORMS = 8  # to which gradients may be clipped, each twice the one before
-_SEEN = 1.0  # standard deviations of noise: a share of long gradients within them counts as nothing
+_SEEN = (
+    1.0,
+    2.0,
+)  # standard deviations of noise within which a share of long gradients counts as nothing, and of regressions
 _AVERAGED = 0.7  # of the gradients
 _SETTLED = 0.25  # of the steps, after which the mean curvature is believed
 _LEAST_CLIP = 1.0  # of gradients, in typical row lengths
@@ -68,7 +77,9 @@ _LARGEST_CLIP = 2.0  # of second moments: rows must not be longer in the coordin
 _REACH = 1.5  # typical row lengths, at least, beyond which rows have smaller weights, or not the largest curvature
 _LEGIBLE = 0.1  # of the Hessian that its noise may hide, as far as the reach is concerned
 _STEEPEST = 4.0  # mean curvatures to which those of rows are lowered
-_LEAST_SCALE = 2.0**-10  # of residuals, in units of the target's range
+_LADDER = 10  # powers of two below the target's range, between which residuals are counted
+_LEAST_FALL, _BOUNDED_FALL = 4.0, 8.0  # of shares from a norm to twice of it, where noise hides them
+_LONGER = 0.32  # of the gradients: normal numbers are that often beyond one standard deviation
 _CLIPPED_SCALE = 3.0, 8.0  # the least and the largest kappa
 _USUAL_RICHNESS = 200
 
@@ -115,34 +126,77 @@ class Tail:
     missing: float
 
     @classmethod
-    def of(
-        cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float, bounded: bool = False
-    ) -> Tail:
+    def of(cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float) -> Tail:
         """Choose C among ``least`` times powers of two, by what noise and the bias add to the error of a coordinate.
 
         ``long`` is what `LongGradients` has answered for these norms, its noise having the deviation ``noise`` for a
-        weight of 1; ``deviation`` is that of a coordinate of the gradient if it is clipped to ``least``. With
-        ``bounded`` residuals nothing is taken for long that noise hides.
+        weight of 1; ``deviation`` is that of a coordinate of the gradient if it is clipped to ``least``. Residuals
+        are bounded, and nothing is taken for long that noise hides.
         """
-        (shares, together), per_count, per_direction = long, 2 * noise, noise / math.sqrt(0.75)
-        kept = shares[: int(np.minimum.accumulate(shares > _SEEN * per_count).sum())]
-        halves = 2.0 ** np.arange(kept.size)
-        kept = np.minimum.accumulate(kept * halves) / halves
-        thinner = 8.0 if bounded else 4.0
-        unseen = 0.0 if bounded else _hidden_mean(shares[0], per_count)
-        first = kept[-1] / thinner if kept.size else unseen
-        further = first / thinner ** np.arange(shares.size - kept.size)
-        believed = np.append(kept, np.minimum(further, per_count))
-        norms, beyond = least * 2.0 ** np.arange(believed.size + 1), float(believed.sum())
+        (shares, directions), per_direction = long, noise / math.sqrt(0.75)
+        kept, together = _kept(shares, _SEEN[0] * 2 * noise), directions[0]
+        further = (kept[-1] if kept.size else 0.0) / _BOUNDED_FALL ** np.arange(1, shares.size - kept.size + 1)
+        believed = np.append(kept, np.minimum(further, 2 * noise))
+        norms, beyond = np.float64(least) * 2.0 ** np.arange(believed.size + 1), float(believed.sum())
         cut = np.cumsum((np.diff(norms) * _beyond(believed))[::-1])[::-1]
-        k, squared = together.size, max(float(together @ together), 1e-300)
-        sure = max(1 - k * per_direction**2 / squared, 0.0)
-        hidden = 0.0 if bounded else math.sqrt(2 * k) * per_direction**2
-        alike = min(math.sqrt(sure * squared + hidden) / beyond, 1.0) if beyond > 0 else 0.0
-        best = int(np.argmin((deviation * norms[:-1] / least) ** 2 + (alike * cut) ** 2 / k))
-        pointing = sure * np.outer(together, together) / squared + (1 - sure) * np.eye(k) / k
-        added = np.append(0.0, np.cumsum(np.diff(norms**2) * _beyond(np.append(kept, 0.0 * further))))
-        return cls(least, float(norms[best]), (alike * cut[best]) ** 2 * pointing, float(added[best]))
+        square, along = _pointing(together, per_direction**2)
+        alike = min(math.sqrt(square) / beyond, 1.0) if beyond > 0 else 0.0
+        best = int(np.argmin((deviation * norms[:-1] / least) ** 2 + (alike * cut) ** 2 / together.size))
+        return cls(least, float(norms[best]), (alike * cut[best]) ** 2 * along, float(_longer(kept, norms)[best]))
+
+    @classmethod
+    def of_regression(
+        cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float, before: float
+    ) -> Tail:
+        """Choose C as `of` does, where directions were asked for between norms, and noise may hide long gradients.
+
+        ``before`` is the share of gradients longer than half of ``least``.
+        """
+        (shares, directions), per_count, per_direction = long, 2 * noise, noise / math.sqrt(0.75)
+        kept, k = _kept(shares, _SEEN[1] * per_count), directions.shape[1]
+        fall = max(before / (float(kept.sum()) + per_count), _LEAST_FALL)
+        first = kept[-1] / fall if kept.size else _hidden_mean(shares[0], per_count)
+        further = first / fall ** np.arange(shares.size - kept.size)
+        believed, seen = np.append(kept, np.minimum(further, per_count)), kept.size
+        norms = np.float64(least) * 2.0 ** np.arange(believed.size + 1)
+        lengths = norms[:-1] * (1 + _within(believed))
+        last, unsure = directions[max(seen - 1, 0)], math.sqrt(2 * k)
+        length, along_last = _pointing(last, per_direction**2)
+        alike = min(math.sqrt(length + unsure * per_direction**2) / kept[-1], 1.0) if seen else 1.0
+        choices = []
+        for norm_of_clip in norms[:-1]:
+            excess = np.maximum(lengths - norm_of_clip, 0.0)
+            unit = per_direction**2 * float(excess[:seen] @ excess[:seen])
+            square, along = _pointing(directions[:seen].T @ excess[:seen], unit)
+            known = min(square + unsure * unit, float(kept @ excess[:seen]) ** 2)
+            hidden = (alike * float(believed[seen:] @ excess[seen:])) ** 2
+            error = (deviation * norm_of_clip / least) ** 2 + (known + hidden) / k
+            choices.append((error, float(norm_of_clip), known * along + hidden * along_last))
+        best = int(np.argmin([each[0] for each in choices]))
+        return cls(least, choices[best][1], choices[best][2], float(_longer(kept, norms)[best]))
+
+
+def _pointing(vector: Floats, variance: float) -> tuple[float, Floats]:
+    """Return the squared length of a vector without that of its noise, and where it points, of trace 1.
+
+    That is along the vector to the share in which noise does not explain its length, and in any direction otherwise.
+    """
+    k, square = vector.size, float(vector @ vector)
+    sure = max(1 - k * variance / square, 0.0) if square > 0 else 0.0
+    return sure * square, sure * np.outer(vector, vector) / max(square, 1e-300) + (1 - sure) * np.eye(k) / k
+
+
+def _kept(shares: Floats, hidden: float) -> Floats:
+    """Return shares up to the first one that noise hides, each at most half of the one before."""
+    kept = shares[: int(np.minimum.accumulate(shares > hidden).sum())]
+    halves = 2.0 ** np.arange(kept.size)
+    return np.asarray(np.minimum.accumulate(kept * halves) / halves)
+
+
+def _longer(kept: Floats, norms: Floats) -> Floats:
+    """Return by how much the mean square of gradients grows if they are clipped to each norm, not the first."""
+    shares = np.append(kept, np.zeros(norms.size - 1 - kept.size))
+    return np.append(0.0, np.cumsum(np.diff(norms**2) * _beyond(shares)))
 
 
 def _hidden_mean(share: float, deviation: float) -> float:
@@ -155,6 +209,19 @@ def _beyond(shares: Floats) -> Floats:
     """Return the mean share beyond lengths between two norms, from the shares between these."""
     beyond = np.cumsum(shares[::-1])[::-1]
     return np.asarray((beyond + np.append(beyond[1:], 0.0)) / 2)
+
+
+def _within(shares: Floats) -> Floats:
+    """Return by how much gradients between two norms are longer than the lower one, in units of it.
+
+    The share beyond a length falls as a power of it from each norm to the next; after the last one as before.
+    """
+    beyond = np.maximum(np.cumsum(shares[::-1])[::-1], 1e-300)
+    powers = np.maximum(np.log2(beyond / np.append(beyond[1:], beyond[-1] / _LEAST_FALL)), 1e-3)
+    left = 2.0**-powers
+    steep = np.where(np.abs(powers - 1) < 1e-6, 1 + 1e-6, powers)
+    mean = (1 - 2.0 ** (1 - steep)) / (steep - 1)  # of the share beyond, in units of the first
+    return np.asarray((mean - left) / (1 - left))
 
 
 @dataclass(frozen=True)
@@ -264,7 +331,8 @@ def _result(
     hidden, directions = found.unresolved.shape[1], len(found.hessian)
     if hidden:
         remarks.append(
-            f"noise hides {hidden} of {directions} directions of the Hessian: effects along them are not resolved"
+            f"noise hides {hidden} of {directions} directions in which coefficients can vary: effects along them are "
+            "not resolved"
         )
     return SolverResult(
         found.weights,
@@ -276,21 +344,25 @@ def _result(
     )
 
 
-def _measure_residuals(curator: Curator, weights: Floats, amount: float) -> float:
-    """Buy the mean square of residuals, at most 1; return its root, at least what its noise can show."""
-    noise = curator.deviation(1.0, amount, Sensitivity.of_bounded_sum)
-    mean = curator.answer(ResidualScale(weights, curator.gaussian(amount)))
-    return math.sqrt(min(max(mean, 2 * noise, _LEAST_SCALE**2), 1.0))
+def _measure_lengths(curator: Curator, run: Any, point: Floats, soft_norm: float, amount: float) -> tuple[Any, Any]:
+    """Buy which share of the gradients at a point is longer than each norm of a ladder; return norms and shares."""
+    geometry = run.geometry
+    ladder = geometry.length * 2.0 ** np.arange(-_LADDER, 0.5, 0.5)
+    asked = LongGradients(geometry.weights(point), ladder, curator.gaussian(amount), geometry.frame, soft_norm)
+    longer = np.maximum.accumulate(np.cumsum(curator.answer(asked)[0][::-1]))[::-1]
+    return ladder, np.clip(longer, 0.0, 1.0)
 
 
 def _measure_gradient(curator: Curator, run: Any, richness: float) -> _At:
     """Buy the scale of residuals where a descent has ended, the lengths of gradients, and one more gradient."""
     point, geometry, noise = run.average, run.geometry, curator.gaussian(_FRESH * curator.budget)
     weights, soft_norm = geometry.weights(point), longest_reach(richness, point.size) * geometry.length
-    scale = _measure_residuals(curator, weights, _SCALE * curator.budget)
-    least = min(run.clip_norm, residual_multiple(richness) * geometry.length * scale)
+    ladder, longer = _measure_lengths(curator, run, point, soft_norm, _SCALE * curator.budget)
+    typical = np.exp(np.interp(-_LONGER, -longer, np.log(ladder)))
+    least = min(run.clip_norm, residual_multiple(richness) * float(typical))
+    before = float(np.interp(math.log(least / 2), np.log(ladder), longer))
     deviation, amount = gradient_deviation(curator, least, noise), _LONG_FRESH * curator.budget
-    tail = _measure_tail(curator, amount, run, point, least, soft_norm, deviation)
+    tail = _measure_tail(curator, amount, run, point, least, soft_norm, deviation, before)
     gradient = curator.answer(Gradient(weights, tail.norm, noise, geometry.frame, soft_norm, joint=True))
     return _At(point, gradient, gradient_deviation(curator, tail.norm, noise), tail, soft_norm, soft_norm)
 
@@ -304,14 +376,24 @@ def _measure_clip(curator: Curator, amount: float, tails: list[Tail], run: Any) 
 
 
 def _measure_tail(
-    curator: Curator, amount: float, run: Any, point: Floats, least: float, soft_norm: float, deviation: float
+    curator: Curator,
+    amount: float,
+    run: Any,
+    point: Floats,
+    least: float,
+    soft_norm: float,
+    deviation: float,
+    before: float | None = None,
 ) -> Tail:
     """Buy how many gradients are long at a point, and choose the norm to which they are clipped."""
     geometry = run.geometry
     norms = np.ldexp(np.float64(least), np.arange(_NORMS))
-    asked = LongGradients(geometry.weights(point), norms, curator.gaussian(amount), geometry.frame, soft_norm)
-    bounded = isinstance(curator.problem.loss, Logistic)
-    return Tail.of(curator.answer(asked), curator.deviation(1.0, amount), least, deviation, bounded)
+    weights, apart = geometry.weights(point), before is not None
+    asked = LongGradients(weights, norms, curator.gaussian(amount), geometry.frame, soft_norm, apart)
+    long, unit = curator.answer(asked), curator.deviation(1.0, amount)
+    if before is None:
+        return Tail.of(long, unit, least, deviation)
+    return Tail.of_regression(long, unit, least, deviation, before)
 
 
 def _averaged(trajectory: Trajectory, tail: Tail, soft_norm: float, expected: ExpectedLoss) -> _At:
