@@ -4,6 +4,7 @@
     python benchmarks/coverage.py --fits 5 --only linear
     python benchmarks/coverage.py --json coverage.json
     python benchmarks/coverage.py --errors           # of coefficients, beside `auto` with the whole budget
+    python benchmarks/coverage.py --differences      # of scores, and bands of curves, instead of coefficients
 
 Every fit has rows of its own. Coefficients of the population are those of the law that rows are drawn from, or, where
 the model is mis-specified, those that minimise its loss on two million rows. The last columns are the interval of the
@@ -26,11 +27,20 @@ import pandas as pd
 from scipy.special import expit
 from scipy.stats import norm
 
-from dpdescent import DPHuberRegressor, DPLinearRegression, DPLogisticRegression, DPPoissonRegressor, load_dataset
+from dpdescent import (
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
+    DPHuberRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    load_dataset,
+)
 from dpdescent.errors import DPDescentError
 
 DELTA = 1e-6
 LEVEL = 0.95
+BANDS = (("logistic", 20_000, 1.0), ("logistic", 10_000, 8.0), ("linear", 20_000, 1.0), ("linear", 10_000, 8.0))
 POPULATION = 2_000_000
 MODELS = {
     "logistic": DPLogisticRegression,
@@ -347,6 +357,61 @@ def errors(setting: Setting, fits: int, seed: int) -> str:
     return f"| {setting.name} | {size} | {fits} | {with_:.4f} | {without:.4f} |"
 
 
+def differences(setting: Setting, fits: int, seed: int) -> str:
+    """Return a row with the coverage of differences between the scores of 20 pairs of rows, and all of them."""
+    generator, pairs = np.random.default_rng(seed), setting.draw(np.random.default_rng(0), 40)[0]
+    given = {"classes": (0, 1)} if setting.kind == "logistic" else {}
+    truth, covered, together = (pairs[:20] - pairs[20:]) @ setting.truth[:-1], [], []
+    for _ in range(fits):
+        options = {"inference": True, "random_state": int(generator.integers(2**31)), **given, **setting.parameters}
+        model = MODELS[setting.kind](setting.epsilon, DELTA, **options).fit(*setting.draw(generator, setting.rows))
+        found = model.score_differences(pairs[:20], pairs[20:], LEVEL).to_frame()
+        covered.append(((found["low"] <= truth) & (truth <= found["high"])).mean())
+        together.append(float(((found["low of all"] <= truth) & (truth <= found["high of all"])).all()))
+    return _pair(f"{setting.name}, differences of scores", setting, covered, together)
+
+
+def _pair(name: str, setting: Setting, covered: list[Any], together: list[Any]) -> str:
+    shown = [f"{np.mean(each):.3f} ({np.std(each) / np.sqrt(len(each)):.3f})" for each in (covered, together) if each]
+    size = f"{setting.rows:,} x {setting.columns}, {setting.epsilon:g}"
+    return " | ".join([f"| {name}", size, str(len(covered)), *shown, *[""] * (2 - len(shown))]) + " |"
+
+
+def curved(generator: np.random.Generator, rows: int) -> tuple[Any, np.ndarray]:
+    X = generator.uniform(-1, 1, (rows, 3))
+    scores = np.sin(3 * X[:, 0]) + 2 * np.abs(X[:, 1]) - 1 + X[:, 2]
+    return X, scores
+
+
+def bands(kind: str, rows: int, epsilon: float, fits: int, seed: int) -> str:
+    """Return a row with the coverage of bands of curves, which are 1.96 of their standard errors wide.
+
+    The population's curves are those with the model's knots that minimise the loss on many rows.
+    """
+    generator, covered, truth = np.random.default_rng(seed), [], None
+    given = {"classes": (0, 1)} if kind == "logistic" else {"target_bounds": (-8, 8)}
+    of_kind = DPAdditiveClassifier if kind == "logistic" else DPAdditiveRegressor
+    for _ in range(fits):
+        X, scores = curved(generator, rows)
+        options = {"inference": True, "bounds": (-1, 1), "pieces": 2, "random_state": int(generator.integers(2**31))}
+        model = of_kind(epsilon, DELTA, **options, **given).fit(X, responses(kind, generator, scores))
+        if truth is None:
+            many, scores = curved(np.random.default_rng(12345), POPULATION // 5)
+            y = responses(kind, np.random.default_rng(12346), scores)
+            truth = minimise(kind, np.asarray(model._features.apply(many).toarray()), y)[0]
+        inside = []
+        for term in model.terms_:
+            at = np.zeros((term.grid.size, 3))
+            at[:, int(term.column[1:])] = term.grid
+            value = model._features.apply(at) @ truth[:-1]
+            inside.append(
+                np.abs(term.effect.ravel() - value) <= norm.ppf((1 + LEVEL) / 2) * term.noise.ravel() + 1e-9
+            )
+        covered.append(np.concatenate(inside).mean())
+    setting = Setting("", kind, rows, 3, epsilon, curved)
+    return _pair(f"{kind}, bands of curves", setting, covered, [])
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -355,7 +420,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--errors", action="store_true", help="errors of coefficients beside those of `auto` instead")
+    parser.add_argument(
+        "--differences", action="store_true", help="differences of scores and bands of curves instead"
+    )
     arguments = parser.parse_args()
+    if arguments.differences:
+        print("| of what | n x d, epsilon | fits | coverage (se) | all together (se) |")
+        print("| --- | --- | --- | --- | --- |")
+        names = ("logistic", "logistic, 3% positives", "linear", "linear, correlation .95", "Poisson")
+        for number, setting in enumerate(settings()):
+            if setting.name in names:
+                print(differences(setting, arguments.fits, arguments.seed + 1000 * number), flush=True)
+        for number, (kind, rows, epsilon) in enumerate(BANDS):
+            print(bands(kind, rows, epsilon, arguments.fits, arguments.seed + 1000 * number), flush=True)
+        return
     if arguments.errors:
         print("| setting | n x d, epsilon | fits | error with inference=True | error of auto |")
         print("| --- | --- | --- | --- | --- |")

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from dpdescent import evaluate, load_dataset
+from dpdescent import drift_between, evaluate, load_dataset
 
 DELTA = 1e-7
 ROWS = (2000, 10_000, 50_000)
@@ -165,6 +165,71 @@ def sure_cell(shares: float, apart: float, factor: float, rows: int, epsilon: fl
     return {"rows": rows, "epsilon": epsilon, "auc": truth, "auc coverage": float(np.mean(covered))}
 
 
+def drift_cell(moved: float, rows: int, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return how often drift between two months is seen, and the coverage of changes of AUC and accuracy.
+
+    In the second month all scores are larger by ``moved``, and classes are as before.
+    """
+    generator = np.random.default_rng(5)
+    scores = generator.normal(0, 1.5, 400_000)
+    labels = (generator.logistic(0, 1, 400_000) < scores).astype(int)
+    months = scores, scores + moved + moved * generator.normal(size=scores.size)
+    truth = [(roc_auc_score(labels, each), float(np.mean((each > 0) == labels))) for each in months]
+    changes, seen = np.subtract(truth[1], truth[0]), []
+    covered: dict[str, list[bool]] = {"auc": [], "accuracy": []}
+    for seed in range(runs):
+        found: list[Any] = []
+        for month in months:
+            some = generator.integers(0, labels.size, rows)
+            asked = {"classes": (0, 1), "scores": "logit", "rows_separate": True, "random_state": seed}
+            asked |= {"like": found[0]} if found else {}
+            mine = month[some, None]
+            found.append(
+                evaluate(lambda block: block[:, 0], mine, labels[some], epsilon=epsilon, delta=DELTA, **asked)
+            )
+        drift = drift_between(*found)
+        seen.append(drift.p_value < 0.05)
+        for each in drift.changes:
+            if each.name in covered:
+                covered[each.name].append(each.low <= changes[list(covered).index(each.name)] <= each.high)
+    return {"moved": moved, "rows": rows, "epsilon": epsilon, "seen": float(np.mean(seen))} | {
+        f"{name} coverage": float(np.mean(each)) if each else None for name, each in covered.items()
+    }
+
+
+def models_cell(rows: int, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return the coverage of differences of AUC and accuracy between two models, evaluated on the same rows."""
+    generator = np.random.default_rng(6)
+    best = generator.normal(0, 1.5, 400_000)
+    labels = (generator.logistic(0, 1, 400_000) < best).astype(int)
+    models = best, best + generator.normal(0, 1.0, best.size)
+    truth = [(roc_auc_score(labels, each), float(np.mean((each > 0) == labels))) for each in models]
+    differences = np.subtract(truth[1], truth[0])
+    covered: dict[str, list[bool]] = {"auc": [], "accuracy": []}
+    for seed in range(runs):
+        some = generator.integers(0, labels.size, rows)
+        asked = {"classes": (0, 1), "scores": "logit", "rows_separate": True}
+        found = [
+            evaluate(
+                lambda block: block[:, 0],
+                each[some, None],
+                labels[some],
+                epsilon=epsilon,
+                delta=DELTA,
+                random_state=2 * seed + number,
+                **asked,
+            )
+            for number, each in enumerate(models)
+        ]
+        for (name, inside), true in zip(covered.items(), differences, strict=True):
+            apart = found[1][name].value - found[0][name].value
+            reach = 1.96 * np.hypot(found[0][name].deviation, found[1][name].deviation)
+            inside.append(bool(abs(apart - true) <= reach))
+    return {"rows": rows, "epsilon": epsilon} | {
+        f"{name} coverage": float(np.mean(each)) for name, each in covered.items()
+    }
+
+
 def shown(value: float | None) -> str:
     """Return a number of the table."""
     return "   -  " if value is None else f"{value:6.4f}"
@@ -174,13 +239,29 @@ def _coverages(cell: dict[str, Any]) -> str:
     return " ".join(shown(value) for name, value in cell.items() if "coverage" in name)
 
 
+def print_differences(runs: int) -> None:
+    """Print the coverage of changes and of differences."""
+    print("drift between two months: share of runs in which it is seen, coverage of changes of AUC and accuracy")
+    for moved in (0.0, 0.3):
+        for rows, epsilon in ((2000, 1.0), (10_000, 0.1), (10_000, 1.0)):
+            cell = drift_cell(moved, rows, epsilon, runs)
+            print(f"{moved:4g} {rows:6d} {epsilon:5g} | {cell['seen']:.3f} | {_coverages(cell)}", flush=True)
+    print("two models on the same rows: coverage of differences of AUC and accuracy")
+    for rows, epsilon in ((2000, 1.0), (10_000, 0.1), (10_000, 1.0)):
+        print(f"{rows:6d} {epsilon:5g} | {_coverages(models_cell(rows, epsilon, runs))}", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--data", default="adult")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--differences", action="store_true", help="drift and two models on the same rows, alone")
     given = parser.parse_args()
+    if given.differences:
+        print_differences(given.runs)
+        return
     scores, labels = scored_population(given.data)
     print(f"{given.data}: {scores.size} rows are the population, delta {DELTA:g}, {given.runs} runs")
     print("  rows epsilon | auc error, coverage | accuracy error, coverage | brier error, coverage | auc refused")
