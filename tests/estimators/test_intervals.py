@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from dpdescent import (
 from dpdescent.audit import replay
 from dpdescent.errors import NotInferred, NotResolved, TooFewRows
 from dpdescent.estimators.intervals import largest_quantile
+from dpdescent.estimators.saved_models import SavedModel
+from dpdescent.statement import PrivacyStatement, page_of, text_of
 
 TRUTH = np.array([-1.0, -0.5, 0.0, 1.0, 0.3])  # the last one is the intercept
 REGRESSORS: dict[type[Any], tuple[float, float]] = {
@@ -326,6 +329,57 @@ def test_columns_that_leave_one_level_out_are_plain_effects() -> None:
     shown = model.summary().to_frame()
     assert list(shown.index) == ["colour=b", "colour=c", "size", "intercept"]
     assert (np.abs(shown["effect"] - [0.7, 1.5, 1.0, -0.5]) < 4.5 * shown["se"]).all()
+
+
+def test_levels_beside_a_column_of_all_others_are_compared_although_few_rows_tell_their_sum() -> None:
+    frame, y = levels_table(np.random.default_rng(0), 6000)
+    rare = np.random.default_rng(1).random(len(frame)) < 0.02
+    frame.loc[rare, ["colour=a", "colour=b", "colour=c"]] = 0.0  # 2% have none of the levels, half of them "other"
+    frame["colour (other)"] = 1.0 * (rare & (np.random.default_rng(2).random(len(frame)) < 0.5))
+    bounds = ([0, 0, 0, -1, 0], [1, 1, 1, 1, 1])
+    model = model_of(bounds=bounds, binary_features=[0, 1, 2, 4]).fit(frame, y)
+    assert all("against the mean" in name for name in model.summary().to_frame().index if name.startswith("colour"))
+    effects = model.summary(reference={"colour": "a"}).to_frame().loc[[f"colour={x} against colour=a" for x in "bc"]]
+    assert (np.abs(effects["effect"] - [0.7, 1.5]) < 4.5 * effects["se"]).all()
+    assert (effects["se"] < 0.2).all()
+
+
+def test_effects_that_are_not_resolved_have_no_finite_errors_anywhere(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": generator.uniform(0, 1, 4000), "rare": 1.0 * (generator.random(4000) < 0.001)})
+    y = (generator.random(4000) < 0.2 + 0.6 * frame["a"]).astype(int)
+    model = model_of(epsilon=1.0, bounds=(0, 1), binary_features=[1]).fit(frame, y)
+    summary = model.summary()
+    row = summary.to_frame().loc["rare"]
+    assert row["verdict"] == "not resolved"
+    assert math.isnan(row["se sampling"])
+    assert all(math.isinf(row[each]) for each in ("se", "se privacy", "low", "high"))
+    assert "not resolved: the noise of privacy hides" in " ".join(str(summary).split())
+    saved = SavedModel.from_estimator(model, ["a", "rare"])
+    saved.save(tmp_path / "model.json")
+    effects = SavedModel.load(tmp_path / "model.json").effects()
+    assert effects is not None
+    lines = text_of(PrivacyStatement.from_dict(model.privacy_), effects)
+    assert any("rare" in line and "not known" in line and "not resolved" in line for line in lines)
+    page = page_of(PrivacyStatement.from_dict(model.privacy_), effects)
+    assert "not known" in page
+    assert "inf" not in page.split("Every effect")[0].split("Which effects")[1].replace("infinite", "")
+
+
+def test_three_classes_that_were_measured_are_fitted_without_intervals_and_it_is_said() -> None:
+    frame, y = levels_table(np.random.default_rng(0), 6000)
+    table = pd.DataFrame(
+        {"colour": frame[["colour=a", "colour=b", "colour=c"]].idxmax(axis=1), "size": frame["size"]}
+    )
+    table["size"] = table["size"].round(3).astype(str)
+    labels = np.array(["no", "yes", "maybe"], dtype=object)[np.where(np.arange(6000) % 3 == 0, 2, y)]
+    model = DPLogisticRegression(4.0, 1e-6, inference=True, random_state=0).fit(table, labels)
+    assert len(model.classes_) == 3
+    assert any("3 classes were found, and intervals are known for two" in each for each in model.privacy_["remarks"])
+    assert "Hessian of clipped gradients" not in model.privacy_["spent_on"]
+    with pytest.raises(NotInferred):
+        model.summary()
+    assert SavedModel.from_estimator(model, [str(each) for each in model.feature_names_in_]).inference is None
 
 
 def test_bands_of_curves_are_of_sampling_and_privacy_together() -> None:

@@ -100,7 +100,8 @@ def _prepared(model: Any, X: Any, y: Any, unit: Any, sources: FitSources) -> tup
 
 def _planned_after(bought: MeasuredFit, rehearsed: Plan, sources: FitSources) -> Plan:
     """Buy what the columns of a table contain with a part of the budget, and plan the fit of the coded table."""
-    method, (inner, X, y) = rehearsed.method, bought.buy()
+    inner, X, y = bought.buy()
+    method = inner.require_settings()[0]  # without intervals, if more than two classes were found
     table = replace(validate(inner, method, X, y, bought.unit), protected=bought.protected)
     planned = plan(inner, method, rehearsed.settings, bought.noise, table, sources, bought.own)
     told = planned.known.learnt("the types, levels and bounds of the columns", bought.remarks())

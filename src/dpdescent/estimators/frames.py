@@ -175,6 +175,7 @@ class MeasuredFit:
             coded = pd.DataFrame(coded, columns=self._names)  # the names tell levels of one column
         if not self._regression and self.model.classes is None:
             model.classes = np.array(self.schema.label.classes)
+            model.inference = model.inference and len(model.classes) == 2  # the schema is paid for by now
         if self.blocks is not None:
             return model, coded, None
         if self._regression or self.model.classes is not None:
@@ -208,6 +209,13 @@ class MeasuredFit:
         """Return what a statement says of the columns."""
         rest = self.schema.label.rest
         other = [] if rest is None else [f"a label that is none of the classes found counts as {rest!r}"]
+        found = self.schema.label.classes or ()
+        if getattr(self.model, "inference", False) and len(found) > 2:
+            other.append(
+                f"{len(found)} classes were found, and intervals are known for two: none were "
+                "bought, and this budget went to the fit; for intervals name two classes, or fit one class against "
+                "the rest"
+            )
         return [*remarks_on(self.found), *other]
 
     def keep(self, fitted: Any) -> None:

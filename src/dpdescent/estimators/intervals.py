@@ -42,7 +42,7 @@ _HIDDEN = 0.5  # share of a variance that is due to directions which noise hides
 _DRAWS = 100_000  # for the largest of correlated numbers: the quantile has an error of about 0.005
 _AT_ONCE = 2**22  # normal numbers
 _ASSUMED = 0.5  # share of the model's own covariance in that of the gradients, from which it is said
-_WIDTHS = 10
+_REST = (" (other)", " (missing)")  # columns that have all other levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +67,31 @@ class Intervals:
         seen = np.ones(len(named), np.bool_) if model._seen is None else model._seen
         groups, levels = [], set[int]()
         aliased = dict(zip(model._levels, model._sandwich.aliased, strict=True))
-        for column, members in level_groups(named, level_columns(model)).items():
-            positions = tuple(position for position, _ in members)
-            if len(members) > 1 and aliased.get(positions, False):
-                levels.update(positions)
-                there = [(position, level) for position, level in members if seen[position]]
-                groups.append((column, tuple(p for p, _ in there), tuple(level for _, level in there)))
         added = range(len(named), len(coefficients) - 1)
         every = (*named, *(f"piece {number}" for number in added))
         influence = model._coefficient_unit() * model._influence
+        for column, members in level_groups(named, level_columns(model)).items():
+            positions = tuple(position for position, _ in members)
+            if len(members) > 1 and positions in aliased:
+                plain = model._sandwich.unresolved_share(influence[list(positions)]) <= _HIDDEN
+                whole = any(named[position].endswith(_REST) for position in positions)
+                if not (aliased[positions] or whole) and plain.any():
+                    continue  # one level was left out: the others are coefficients as any
+                levels.update(positions)
+                there = [(position, level) for position, level in members if seen[position]]
+                groups.append((column, tuple(p for p, _ in there), tuple(level for _, level in there)))
         return cls(every, tuple(groups), frozenset(levels), coefficients, influence, model._sandwich, model._features)
+
+    def _resolved(self, positions: tuple[int, ...]) -> list[int]:
+        """Return levels whose differences from each other noise does not hide, with those left out that hide most."""
+        kept = list(positions)
+        while len(kept) > 2:
+            apart = self.influence[kept] - self.influence[kept].mean(axis=0)
+            shares = self.sandwich.unresolved_share(apart)
+            if (shares <= _HIDDEN).all():
+                break
+            kept.pop(int(np.argmax(np.sum((apart @ self.sandwich.unresolved) ** 2, axis=1))))
+        return kept
 
     def effects(self, reference: Reference = None) -> Contrasts:
         """Return every effect that rows can tell, numbers first in the order of the columns."""
@@ -87,7 +102,8 @@ class Intervals:
                 rows.append(np.eye(size)[position])
                 told.append((name, ""))
         for column, positions, levels in self.groups:
-            for name, against, row in _comparisons(column, positions, levels, wanted.pop(column, None), size):
+            base, against_one = self._resolved(positions), wanted.pop(column, None)
+            for name, against, row in _comparisons(column, positions, levels, against_one, base, size):
                 rows.append(row)
                 told.append((name, against))
         if not self.groups:
@@ -147,7 +163,12 @@ def level_columns(model: Any) -> list[bool]:
 
 
 def _comparisons(
-    column: str, positions: Sequence[int], levels: Sequence[str], reference: str | None, size: int
+    column: str,
+    positions: Sequence[int],
+    levels: Sequence[str],
+    reference: str | None,
+    compared: Sequence[int],
+    size: int,
 ) -> Iterator[tuple[str, str, Floats]]:
     """Yield the name of each level, what it is compared with, and the contrast."""
     if reference is not None and str(reference) not in levels:
@@ -159,12 +180,12 @@ def _comparisons(
         reference = levels[1]
     base = np.zeros(size)
     if reference is None:
-        base[list(positions)] = 1 / max(len(positions), 1)
+        base[list(compared)] = 1 / max(len(compared), 1)
     else:
         base[positions[list(levels).index(str(reference))]] = 1.0
     for position, level in zip(positions, levels, strict=True):
         if len(positions) > 1 and level != reference:
-            against = f"the mean of {len(positions)} levels" if reference is None else f"{column}={reference}"
+            against = f"the mean of {len(compared)} levels" if reference is None else f"{column}={reference}"
             yield f"{column}={level}", against, np.eye(size)[position] - base
 
 
@@ -222,9 +243,9 @@ class Contrasts:
         table = pd.DataFrame(
             {
                 "effect": self.values,
-                "se sampling": self.by_sampling,
-                "se privacy": self.by_privacy,
-                "se": self.errors,
+                "se sampling": np.where(self.resolved, self.by_sampling, math.nan),
+                "se privacy": np.where(self.resolved, self.by_privacy, math.inf),
+                "se": np.where(self.resolved, self.errors, math.inf),
                 "low": low,
                 "high": high,
                 "low of all": all_low,
@@ -249,8 +270,10 @@ class Contrasts:
         hidden = int(np.count_nonzero(~self.resolved))
         if hidden:
             found.append(
-                f"Noise hides {hidden} of {len(self.values)} effects: their intervals are infinite. Columns that add "
-                "up to another one hide each other; levels of a column are told by names such as job=nurse."
+                f"{hidden} of {len(self.values)} effects are not resolved: the noise of privacy hides how the score "
+                "depends on these columns. Their values say nothing, so that their standard errors are infinite. A "
+                "larger epsilon, more rows or fewer columns may resolve them. Columns that add up to another one "
+                "hide each other; levels of a column are told by names such as job=nurse."
             )
         return tuple(found)
 
@@ -266,7 +289,7 @@ class Summary:
     title: str
     level: float  # that of the intervals
     #: Columns "effect", "se sampling", "se privacy", "se", "low", "high", "low of all", "high of all" (the
-    #: simultaneous interval), "p" and "verdict".
+    #: simultaneous interval), "p" and "verdict". Standard errors of effects that are not resolved are infinite.
     table: pd.DataFrame
     remarks: tuple[str, ...]
     #: The name of each effect, and what it is compared with; "" for a coefficient.
@@ -294,7 +317,7 @@ class Summary:
         columns = ["effect", "se", "se sampling", "se privacy", "low", "high"]
         rows = []
         for name, row in self.table.iterrows():
-            numbers = [f"{row[column]:.4g}" for column in columns]
+            numbers = ["-" if math.isnan(row[column]) else f"{row[column]:.4g}" for column in columns]
             rows.append([printable(str(name)), *numbers, f"{row['p']:.3f}", str(row["verdict"])])
         return head, rows
 

@@ -140,7 +140,7 @@ class SavedModel:
             [end.tolist() for end in model.bounds_],
             None if target is None else list(target),
             None if compared is None else compared.to_dict(),
-            model.summary().to_dict() if model.inference else None,
+            None if model._sandwich is None else model.summary().to_dict(),
             curves,
             trees_as_data(model),
             _plain_parameters(model),
@@ -306,7 +306,8 @@ class SavedModel:
             if not against and name in self.features and self.ends is not None:
                 low, high = (end[self.features.index(name)] for end in self.ends)
                 name, against, span = f"{name} at its upper bound", "its lower bound", high - low
-            found.append(Effect(name, against, span * each["effect"], span * each["se"]))
+            error = math.inf if each["verdict"] == "not resolved" else each["se"]
+            found.append(Effect(name, against, span * each["effect"], span * error))
             verdicts[name, against] = each["verdict"]
         return InferredEffects(found, verdicts=verdicts, level=data["level"], remarks=data["remarks"][1:])
 

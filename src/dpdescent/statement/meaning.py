@@ -399,6 +399,8 @@ def _effects(effects: Effects) -> list[str]:
 
 
 def _number(effect: Effect) -> str:
+    if not math.isfinite(effect.noise):
+        return f"{'not known':>10} {'':<11}"
     return f"{effect.value:+10.4g} ± {effect.noise:<9.3g}"
 
 

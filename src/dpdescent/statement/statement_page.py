@@ -5,6 +5,7 @@ The parts of every such page come first: one style, headings, lists, tables and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -18,6 +19,7 @@ from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     START,
+    Effect,
     Effects,
     accountant_in_words,
     headline,
@@ -106,6 +108,7 @@ def picture(width: float, height: float, label: str, parts: Sequence[str]) -> st
 
 _LETTERS = 42  # of a name
 _DRAWN = 20  # effects
+_NEAR = 36.0  # of two numbers below an axis
 
 
 def page_of(statement: PrivacyStatement, effects: Effects | None = None) -> str:
@@ -190,16 +193,20 @@ def _budget(statement: PrivacyStatement) -> str:
     )
 
 
+def _value_and_noise(effect: Effect) -> tuple[str, str]:
+    if not math.isfinite(effect.noise):
+        return "not known", "infinite"
+    return f"{effect.value:.4g}", f"{effect.noise:.2g}"
+
+
 def _effects(effects: Effects) -> str:
-    rows = [
-        (each.name, each.against, f"{each.value:.4g}", f"{each.noise:.2g}", verdict)
-        for each, verdict in effects.with_verdicts()
-    ]
+    rows = [(each.name, each.against, *_value_and_noise(each), verdict) for each, verdict in effects.with_verdicts()]
     starts = [
         (each.name, each.against, f"{each.value:.4g}", f"{each.noise:.2g}", START) for each in effects.constants
     ]
     drawn = f"The {_DRAWN} that stand out most are drawn. " if len(rows) > _DRAWN else ""
-    picture = f"<figure>{effect_picture(effects, _DRAWN)}</figure>" if rows else ""
+    known = any(math.isfinite(each.noise) for each in effects.compared)
+    picture = f"<figure>{effect_picture(effects, _DRAWN)}</figure>" if known else ""
     band = effects.band("two", "To both sides of an effect, a line shows")
     return (
         f"<p>{escape(effects.in_words)} A level is compared with the mean of the levels of its column, one of two "
@@ -287,7 +294,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
 def effect_picture(effects: Effects, most: int) -> str:
     """Return a line of two standard deviations of noise to both sides of each of the first effects."""
     start, width, step, top = 300.0, 300.0, 22.0, 8.0
-    drawn = effects.with_verdicts()[:most]
+    drawn = [each for each in effects.with_verdicts() if math.isfinite(each[0].noise)][:most]
     lines = [tuple(each.value + sigmas * each.noise for sigmas in (-2, 0, 2)) for each, _ in drawn]
     lowest = min(0.0, *(low for low, _, _ in lines))
     highest = max(0.0, *(high for _, _, high in lines), lowest + 1e-300)
@@ -309,7 +316,7 @@ def effect_picture(effects: Effects, most: int) -> str:
             'stroke-width="5" stroke-linecap="round" opacity="0.35"/>'
         )
         parts.append(f'<circle cx="{middle:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{tip}</title></circle>')
-    for value in (lowest, highest):
+    for value in (each for each in (lowest, highest) if abs(across(each) - zero) > _NEAR):
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
     return picture(start + width + 40, bottom + 24, "Effects, and to both sides of each two deviations", parts)
