@@ -25,7 +25,7 @@ from sklearn.preprocessing import FunctionTransformer
 from .display import printable
 from .errors import InvalidParameter
 from .estimators.payment import CountedEstimator
-from .features import ImageEnergies
+from .features import ImageEnergies, ImageScattering
 from .tables import BoundedEncoder
 
 _SCALING = "no step, as private models scale by their bounds, given or measured; or BoundedEncoder(bounds=...)"
@@ -258,7 +258,7 @@ def _what_it_learns(step: Any, wrapper: bool) -> tuple[str, str] | None:
     """Return what a step learns and what to use instead, or None if it learns nothing."""
     if isinstance(step, type):
         return "it is a class, and what it would learn cannot be seen", f"an instance, {step.__name__}()"
-    if isinstance(step, BoundedEncoder | ImageEnergies):
+    if isinstance(step, BoundedEncoder | ImageEnergies | ImageScattering):
         return None
     kind = type(step)
     own = kind.__module__.startswith("sklearn.")

@@ -47,7 +47,7 @@ from dpdescent import (
     InvalidParameter,
     check_pipeline,
 )
-from dpdescent.features import ImageEnergies
+from dpdescent.features import ImageEnergies, ImageScattering
 from dpdescent.pipelines import Finding
 
 assert enable_iterative_imputer is not None
@@ -193,6 +193,7 @@ def test_steps_that_learn_are_named_with_what_to_use_instead(step: Any) -> None:
         None,
         BoundedEncoder(bounds={"x": (0, 1)}),
         ImageEnergies(),
+        ImageScattering(),
         FunctionTransformer(),
         FunctionTransformer(np.log1p),
         Normalizer(),
