@@ -107,10 +107,11 @@ def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation:
     assert ledger.spent_epsilon() <= epsilon
     assert np.isfinite(result.weights).all()
     labels = [entry.label for entry in ledger.entries]
-    assert result.iterations == len(result.steps)
     if effective_rows(curator) < 10:  # hardly a row to learn from
-        assert labels == ["gradient"]
-    elif labels[0] == "label counts":
+        assert labels == ["label counts"]
+        return
+    assert result.iterations == len(result.steps)
+    if labels[0] == "label counts":
         assert effective_rows(curator) < 300
         assert labels == ["label counts", *BOUGHT_FIRST[:-1]] + ["gradient"] * result.iterations
     else:
@@ -280,7 +281,7 @@ def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
     fitted = model(0.03).fit(X, y)
     assert any("only the intercept" in each for each in fitted.privacy_["remarks"])
     assert (fitted.coef_ == 0).all()
-    assert fitted.privacy_["spent_on"] == pytest.approx({"gradient": 1.0})
+    assert fitted.privacy_["spent_on"] == pytest.approx({"label counts": 1.0})
     # Features have no part in it: other ones give the same bits.
     np.testing.assert_array_equal(model(0.03).fit(X**2, y).intercept_, fitted.intercept_)
     three = DPLogisticRegression(0.03, DELTA, bounds=(0, 1), classes=[0, 1, 2], random_state=0).fit(

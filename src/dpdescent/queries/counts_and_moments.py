@@ -120,9 +120,10 @@ class SecondMoments(Query[Floats]):
 class LabelCounts(Query[Floats]):
     """The number of rows in each class, 2 or K of them.
 
-    **Privacy** A row adds 1 to one count: L2 sensitivity 1, and sqrt(2) when it is replaced. With two classes one
-    count is measured and the other is what is left of the public n: sensitivity 1 under both relations. (Where units
-    have several rows, n is a bound and not the number of rows that are kept, so both are counted.)
+    **Privacy** A row adds 1 to one count: L2 sensitivity 1, and sqrt(2) when it is replaced. With two classes half
+    of the difference of the counts is measured, to which a row adds 1/2 or -1/2, and their sum is the public n:
+    sensitivity 1/2, and 1 when a row is replaced. (Where units have several rows, n is a bound and not the number of
+    rows that are kept, so both are counted.)
     """
 
     mechanism: Gaussian
@@ -134,14 +135,14 @@ class LabelCounts(Query[Floats]):
             raise InvalidParameter("a regression has no classes to count: ask for LabelSum")
         signs = labels.kind is LabelKind.SIGNS
         binary = signs and public.rows_per_unit == 1
-        swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
-        noised = Noised(self.mechanism, 1 / COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
+        moved = (0.5, 1.0) if binary else (1.0, math.sqrt(2) * (1 + 2.0**-50))
+        noised = Noised(self.mechanism, 1 / COUNT, Sensitivity(Norm.L2, *moved), public.rate)
 
         def both(counts: Floats) -> Floats:
-            return np.array([public.rows - counts[0], counts[0]]) if binary else counts
+            return public.rows / 2 + np.array([-counts[0], counts[0]]) if binary else counts
 
         counted = partial(_counts_block, labels.number_of_classes, signs)
-        return Sum(_positive_block if binary else counted, (noised,), both)
+        return Sum(_halves_block if binary else counted, (noised,), both)
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,8 @@ def _rows_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     return np.array([labels.size], dtype=np.int64) * COUNT
 
 
-def _positive_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
-    return np.array([np.count_nonzero(labels > 0)], dtype=np.int64) * COUNT
+def _halves_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    return np.array([2 * np.count_nonzero(labels > 0) - labels.size], dtype=np.int64) * (COUNT // 2)
 
 
 def _counts_block(classes: int, signs: bool, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001

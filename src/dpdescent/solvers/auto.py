@@ -55,7 +55,9 @@ from .few_rows import (
     FEW_ROWS,
     Estimate,
     buy_direction_and_length,
+    fits_classes,
     learns_from_few_rows,
+    measure_constant,
 )
 from .method import Count, Fraction, Progress, Settings, SolverResult, Within, method, report
 from .prior_first import SCALE_AGAIN, Start, fits_numbers, measure_longest, measure_start
@@ -229,6 +231,10 @@ def buy_descent(
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
     start = None
+    if geometry.features == 0 and fits_classes(problem):
+        counted, _ = measure_constant(curator, curator.remaining)
+        start = Start(counted.value, float(np.sqrt(np.mean(counted.variance))), math.inf)
+        iterations = 0
     if fits_numbers(problem):
         start = measure_start(curator, rows_of_privacy, only=geometry.features == 0)
         iterations = 0 if geometry.features == 0 else iterations

@@ -16,8 +16,9 @@ costs nothing.
 *Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
 along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
 in the manner of Kalman (1960): the noise of every answer is known, so an answer is weighted by how precise it is.
-Where the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage. The
-counts themselves are shrunk towards equal frequencies first, by as much as their noise explains.
+The first estimate of the length is that of a step to the minimum, as far as the sum of the gradients is longer than
+its noise explains: where the rows say nothing, it is 0. Counts are replaced by posterior means (`posterior_shares`).
+Gradients of the first stage are clipped, so that what they tell of the intercept counts as doubtful by log 2.
 
 A direction ranks rows well long before its length can be trusted, so that a model calibrated in this way is
 hardly worse than the class frequencies where there is no signal, and much better where there is.
@@ -56,25 +57,27 @@ _LARGEST_SHARE = 0.2  # which are at most this
 _CALIBRATING_STEPS = 6
 _FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
-_SHIFT = 0.3  # share of the noise variance of scores that is common to all rows: the intercept corrects it
 _STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
 CLIPPING = 0.05  # variance of the intercept for the bias of clipping, which affects rare classes most
-_FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
+_DOUBTED = 0.8  # deviation of a first length, as a share of that with which the first stage ends
+_CLIPPED = math.log(2)  # error of a constant that only clipped gradients have shown: clipping halves pulls
 _SCORE = 1.5  # a typical score in those units
-_SHORTEST = 0.2  # length below which a direction costs hardly any loss, and still ranks rows
-_LEAST_DOUBT = 0.1  # share of a variance that remains where a constant is shrunk to equal frequencies
+_SHORTEST = 0.05  # length below which a direction costs hardly any loss, and still ranks rows
+_ALIKE = 1e6  # the concentration of class shares that are taken to be equal
+_FAR, _PIECES, _MANY = 4.0, 400, 1e12  # deviations and pieces for a posterior mean, and rows that have it
 _DRIFT = 0.005  # what a step of the calibration adds to a variance, since curvatures are not constant
 _LARGEST_WORK = 5e8  # number of cells that may be read
 
 
 def learns_from_few_rows(problem: LinearProblem) -> bool:
-    """Return whether a problem has classes, an intercept, and a constant to start from."""
-    return (
-        problem.intercept
-        and 2 <= problem.grid.dimension <= Whitening.largest_dimension
-        and problem.loss.labels.kind is not LabelKind.NUMBERS
-        and Need.CONSTANT in problem.loss.offers
-    )
+    """Return whether a problem has classes, columns, an intercept, and a constant to start from."""
+    return fits_classes(problem) and 2 <= problem.grid.dimension <= Whitening.largest_dimension
+
+
+def fits_classes(problem: LinearProblem) -> bool:
+    """Return whether a problem has classes, an intercept, and a constant that fits their counts."""
+    classes = problem.loss.labels.kind is not LabelKind.NUMBERS
+    return classes and problem.intercept and Need.CONSTANT in problem.loss.offers
 
 
 @dataclass(frozen=True)
@@ -82,19 +85,12 @@ class Estimate:
     """A parameter, or one for each class, and the variance of its error."""
 
     value: Any
-    variance: float
+    variance: Any
 
-    def after(self, slope: Any, noise: float, curvature: float) -> Estimate:
+    def after(self, slope: Any, noise: Any, curvature: Any) -> Estimate:
         """Return the estimate after a noisy slope of a parabola of that curvature was seen at ``value``."""
         gain = self.variance / (self.variance + (noise / curvature) ** 2)
         return Estimate(self.value - gain * slope / curvature, (1 - gain) * self.variance)
-
-    def shrunk(self) -> Estimate:
-        """Return the estimate moved to 0, or to equal values, by as much as noise explains (James & Stein 1961)."""
-        deviations = np.asarray(self.value) - (np.mean(self.value) if np.size(self.value) > 1 else 0.0)
-        explained = max(np.size(self.value) - 1, 1) * self.variance / max(float(np.sum(deviations**2)), 1e-300)
-        kept = max(0.0, 1 - explained)
-        return Estimate(kept * deviations, max(kept, _LEAST_DOUBT) * self.variance)
 
     def drifted(self, variance: float) -> Estimate:
         return replace(self, variance=self.variance + variance)
@@ -111,11 +107,12 @@ def buy_direction_and_length(
     problem = curator.problem
     steps = settings.iterations or _steps(rows, curator.rows * problem.grid.dimension)
     largest = min(_LARGEST_SHARE, (1 - 2 * settings.share_norm - settings.share_columns) / 3)
-    counting, calibrating = (min(largest, wanted / rows) * budget for wanted in (_COUNTED_ROWS, _CALIBRATING_ROWS))
+    wanted = _COUNTED_ROWS * problem.loss.labels.number_of_classes / 2, _CALIBRATING_ROWS
+    counting, calibrating = (min(largest, each / rows) * budget for each in wanted)
     faintest = curator.gaussian(min(calibrating / _CALIBRATING_STEPS, largest * budget / steps))
     curator.require_answerable(Gradient(np.zeros(problem.shape), 1.0, faintest))  # raises before the first charge
 
-    intercept, curvature = _measure_intercept(curator, counting)
+    intercept, curvature = measure_constant(curator, counting)
     frame, features = _measure_coordinates(curator, settings, rows, columns)
     length = math.sqrt(1 + features**2)
     clip = (settings.clip or _CLIP) * length
@@ -136,27 +133,34 @@ def buy_direction_and_length(
         rate = min(slowest * max(1.0, _signal(total, (step + 1) * noise**2)), stable)
         walked += rate**2
         point[:-1] -= rate * gradient[:-1]
-        shifted = _SHIFT * (rate * noise * features) ** 2
-        intercept = intercept.after(gradient[-1], noise, curvature).drifted(shifted)
+        doubt = np.hypot(noise, math.sqrt(steps) * _CLIPPED * curvature)
+        intercept = intercept.after(gradient[-1], doubt, curvature)
         lengths.append(rate * float(np.linalg.norm(gradient[:-1])))
         report(progress, 1 - curator.remaining / budget)
     point[-1] = 0.0
     direction = point if frame is None else frame.weights(point)
     direction = direction / (math.sqrt(walked) * noise * features)
     spread *= math.sqrt(walked / steps) / slowest
-    calibrated = _buy_calibration(
-        curator,
-        direction,
-        Estimate(_FIRST_LENGTH * spread, (_FIRST_DEVIATION * spread) ** 2),
-        intercept.drifted(CLIPPING),
-        curvature,
-        lengths,
-        progress,
-    )
+    unit = len(total) / (steps * float(np.mean(curvature)) * features)
+    first = _first_length(total, math.sqrt(steps) * noise, unit, spread)
+    doubted = intercept.drifted(CLIPPING)
+    calibrated = _buy_calibration(curator, direction, first, doubted, curvature, lengths, progress)
     remark = (
         f"with about {rows:.0f} effective rows, the direction of the coefficients was learnt first, then its length"
     )
     return SolverResult(calibrated, len(lengths), tuple(lengths), (remark,))
+
+
+def _first_length(total: Floats, noise: float, unit: float, longest: float) -> Estimate:
+    """Return the length of a sum of gradients that a step to the minimum has, as far as it is more than noise.
+
+    ``noise`` is the deviation of each coordinate of the sum, ``unit`` what turns it into scores. The part of its
+    square that noise and one deviation of it explain is left out (James & Stein 1961).
+    """
+    seen = float(np.mean(total**2)) / noise**2
+    kept = max(0.0, 1 - (1 + math.sqrt(2 / total.size)) / max(seen, 1e-300))
+    length = min(kept * unit * noise, longest)
+    return Estimate(length, max(_DOUBTED * longest, length / 2) ** 2)
 
 
 def _signal(total: Floats, variance: float) -> float:
@@ -198,18 +202,44 @@ def _stable(problem: LinearProblem, frame: Frame | None) -> float:
     return 1 / max(float(np.max(stretched)), 1e-300)
 
 
-def _measure_intercept(curator: Curator, amount: float) -> tuple[Estimate, float]:
-    """Pay for and measure the label counts; return the constant that fits them, and the mean curvature there."""
+def measure_constant(curator: Curator, amount: float) -> tuple[Estimate, Any]:
+    """Pay for and measure the label counts; return the constant that fits them, and the curvature there."""
     loss = curator.problem.loss
     counts = curator.answer(LabelCounts(curator.gaussian(amount)))
-    error = curator.deviation(1.0, amount)
-    rates = np.maximum(counts / curator.rows, max(error, 1 / curator.rows))
-    rates = rates / rates.sum()
-    weighted = rates * loss.class_weights
-    shares = weighted / weighted.sum()
-    curvature = float(weighted.sum() * np.mean(shares * (1 - shares)))
-    counted = Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2)
-    return counted.shrunk(), curvature
+    moved = 0.5 if loss.outputs == 1 and curator.rows_per_unit == 1 else 1.0  # how far a row moves a count
+    shares, variances = posterior_shares(counts / curator.rows, curator.deviation(moved, amount))
+    weighted = shares * loss.class_weights
+    curvatures = weighted * (1 - weighted / weighted.sum())
+    doubts = variances / (shares * (1 - shares)) ** 2
+    if loss.outputs == 1:
+        curvatures, doubts = curvatures[0], doubts[0]
+    return Estimate(loss.best_constant(_MANY * shares), doubts), curvatures
+
+
+def posterior_shares(noisy: Floats, deviation: float) -> tuple[Floats, Floats]:
+    """Return the posterior means of class shares, and their variances, where normal noise was added to them.
+
+    A share of K has the prior Beta(a/K, a - a/K): Jeffreys's with a = 1 for two classes, the uniform one of all
+    shares together with a = K for more. Where noise and a larger a explain how far they differ, they have that one
+    (empirical Bayes): what differs by its noise alone is taken to be alike.
+    """
+    classes, equal = noisy.size, 1 / noisy.size
+    total = 1.0
+    if classes > 2:
+        differ = float(np.mean((noisy - equal) ** 2)) - deviation**2
+        total = max(classes, min(equal * (1 - equal) / max(differ, 1e-300) - 1, _ALIKE))
+    seen = np.clip(noisy, -_FAR * deviation, 1 + _FAR * deviation)[:, None]
+    ends = np.clip(seen + 2 * _FAR * deviation * np.array([-1, 1]), 0, 1)
+    low, high = np.split(np.arcsin(np.sqrt(ends)), 2, axis=1)  # a share is the squared sine of an angle
+    angles = low + (high - low) * (np.arange(_PIECES) + 0.5) / _PIECES
+    share = np.sin(angles) ** 2
+    prior = (2 * total * equal - 1) * np.log(np.sin(angles)) + (2 * total * (1 - equal) - 1) * np.log(np.cos(angles))
+    chance = prior - ((share - seen) / deviation) ** 2 / 2
+    chance = np.exp(chance - chance.max(axis=1, keepdims=True))
+    chance /= chance.sum(axis=1, keepdims=True)
+    means = np.sum(chance * share, axis=1)
+    variances = np.sum(chance * (share - means[:, None]) ** 2, axis=1)
+    return means / means.sum(), variances
 
 
 def _buy_calibration(
@@ -217,7 +247,7 @@ def _buy_calibration(
     direction: Floats,
     length: Estimate,
     intercept: Estimate,
-    curvature: float,
+    curvature: Any,
     lengths: list[float],
     progress: Progress | None,
 ) -> Floats:
@@ -228,7 +258,9 @@ def _buy_calibration(
     constant[-1] = 1.0
     frame = Whitening(problem.grid, np.hstack([direction.reshape(-1, outputs), constant]))
     clip = _CALIBRATION_CLIP * math.sqrt(1 + _SCORE**2 * outputs)
-    steepness = 2 * outputs * curvature  # of the loss along the direction: scores have a variance of about 2
+    steepness = (
+        2 * outputs * float(np.mean(curvature))
+    )  # of the loss along the direction: scores have a variance of about 2
 
     def weights() -> Floats:
         along: Floats = length.value * direction

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ _LEAST_MULTIPLE, _RICHNESS = 3.0, 30.0  # kappa is at least the first, or k over
 class Start:
     """Where a descent starts: a constant, its noise, and the largest clip norm in units of a typical row's length."""
 
-    constant: float
+    constant: Any
     deviation: float
     clip: float
 
