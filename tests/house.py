@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import dpdescent
@@ -25,6 +26,12 @@ def modules() -> list[Path]:
     return sorted(path for path in SOURCES.rglob("*.py") if "__pycache__" not in path.parts)
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the syntax tree of every module: the laws that read all of them share it."""
+    return {path: ast.parse(path.read_text()) for path in modules()}
+
+
 def lines() -> int:
     """Return the number of lines of all modules."""
     return sum(len(path.read_text().splitlines()) for path in modules())
@@ -38,8 +45,8 @@ def shared_names() -> dict[str, int]:
 
 def functions() -> Iterator[tuple[str, int, int]]:
     """Yield every function by place and name, with its number of lines and its cyclomatic complexity."""
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
                 yield f"{path.relative_to(SOURCES)}:{node.name}", length, complexity(node)

@@ -9,7 +9,7 @@ import house
 from dpdescent import old_names
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
-MOST_MODULES, MOST_LINES, MOST_LOADED = 249, 67_500, 120
+MOST_MODULES, MOST_LINES, MOST_LOADED = 249, 66_900, 119
 LONGEST, MOST_PATHS = 60, 20
 
 

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import dpdescent
+import house
 from dpdescent import Ledger
 from dpdescent.accounting import Composed, Gaussian, Laplace
 from dpdescent.curator import LatticeNoise
@@ -24,7 +23,6 @@ from dpdescent.errors import BudgetExhausted, InvalidParameter, ScaleOutOfRange
 from dpdescent.queries import Noised
 from dpdescent.relations import Norm, Relation, Sensitivity
 
-SOURCES = Path(dpdescent.__file__).parent
 CHARGES = {"spend", "spend_jointly", "_hold_for", "_reserve"}
 DRAWS = {"release", "published", "gaussian", "gaussian_symmetric", "laplace", "norm_laplace", "least", "first_above"}
 SAMPLERS = {"discrete_gaussian", "discrete_laplace", "norm_laplace", "select"}
@@ -106,9 +104,8 @@ def mentions(tree: ast.AST) -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-@cache
 def modules() -> dict[str, ast.AST]:
-    return {str(path.relative_to(SOURCES)): ast.parse(path.read_text()) for path in SOURCES.rglob("*.py")}
+    return {str(path.relative_to(house.SOURCES)): tree for path, tree in house.trees().items()}
 
 
 def users(found: dict[str, ast.AST], names: set[str]) -> set[str]:

@@ -17,6 +17,9 @@ from dpdescent.torch import PrivateTraining, fit  # noqa: E402
 from dpdescent.torch.dataset_rows import DatasetRows, absence_told  # noqa: E402
 from dpdescent.torch.failing_rows import sum_rows  # noqa: E402
 from dpdescent.torch.row_gradients import Batch  # noqa: E402
+from plain_networks import tried_once  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("tried_once")
 
 DELTA = 1e-9
 cross_entropy = nn.CrossEntropyLoss(reduction="none")

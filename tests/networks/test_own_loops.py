@@ -13,6 +13,9 @@ from dpdescent.errors import BudgetExhausted, InvalidParameter, PrivacyWarning  
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.statement.meaning import headline  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit, resumable_steps  # noqa: E402
+from plain_networks import tried_once  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("tried_once")
 
 INPUTS = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()

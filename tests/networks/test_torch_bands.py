@@ -17,6 +17,9 @@ from dpdescent.errors import BudgetExhausted, InvalidParameter  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit  # noqa: E402
 from dpdescent.torch.correlated_noise import Cycle  # noqa: E402
+from plain_networks import tried_once  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("tried_once")
 
 N, DELTA = 60, 1e-9  # so small that Renyi divergences pay, which is the quickest to plan
 cross_entropy = nn.CrossEntropyLoss(reduction="none")

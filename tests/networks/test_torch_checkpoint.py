@@ -21,6 +21,9 @@ from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import fit  # noqa: E402
 from dpdescent.torch.module_fit import Checkpoint  # noqa: E402
 from dpdescent.torch.training import PrivateTraining  # noqa: E402
+from plain_networks import tried_once  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("tried_once")
 
 STEPS = 6
 cross_entropy = nn.CrossEntropyLoss(reduction="none")
@@ -260,31 +263,34 @@ def test_a_file_that_is_no_checkpoint_and_a_folder_that_is_none_are_refused_befo
     assert path.read_text() == "no checkpoint"
 
 
+def noted_in(log):
+    """Return a gradient that writes the number of its step into a file first."""
+    gradient = PrivateTraining.gradient
+
+    def noted(self, *shortest):
+        with open(log, "a") as file:
+            file.write(f"{self.drawn}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return gradient(self, *shortest)
+
+    return noted
+
+
 SCRIPT = """
-import os, sys, torch
+import sys
 sys.path.insert(0, {tests!r})
 import test_torch_checkpoint as tests
-from dpdescent.ledger import Ledger
-from dpdescent.torch.training import PrivateTraining
-gradient = PrivateTraining.gradient
-def noted(self, *shortest):
-    with open({log!r}, "a") as file:
-        file.write(str(self.drawn) + "\\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return gradient(self, *shortest)
-PrivateTraining.gradient = noted
-_, result = tests.train({path!r}, Ledger.open({ledger!r}), steps=200)
-print(len(result.history))
+tests.PrivateTraining.gradient = tests.noted_in({log!r})
+tests.train({path!r}, tests.Ledger.open({ledger!r}), steps=200)
 """
 
 
-def test_a_killed_process_is_resumed_by_another(tmp_path, account):
+def test_a_killed_process_is_resumed_by_another(tmp_path, account, monkeypatch):
     log, path = tmp_path / "steps.txt", tmp_path / "run.pt"
     script = SCRIPT.format(tests=str(Path(__file__).parent), log=str(log), path=str(path), ledger=str(account.path))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-W", "ignore", "-c", script]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], env=environment)
     deadline = time.monotonic() + 300
     while not (log.exists() and log.read_text().count("\n") >= 20) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -292,10 +298,11 @@ def test_a_killed_process_is_resumed_by_another(tmp_path, account):
     process.communicate()
     before = [int(each) for each in log.read_text().split()]
     assert 20 <= len(before) < 200
-    finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=300)
+    monkeypatch.setattr(PrivateTraining, "gradient", noted_in(str(log)))
+    _, finished = train(str(path), Ledger.open(account.path), steps=200)
     steps = [int(each) for each in log.read_text().split()]
     assert len(set(steps)) == len(steps)
     assert steps[-1] == 200
     assert len(steps) >= 199 - 4  # the first step measures, and at most one fiftieth of the steps is lost
-    assert int(finished.stdout) >= 200 - 2 * 4
+    assert len(finished.history) >= 200 - 2 * 4
     assert charges(account) == 1

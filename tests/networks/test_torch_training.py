@@ -41,6 +41,9 @@ from dpdescent.torch.failing_rows import sum_rows  # noqa: E402
 from dpdescent.torch.row_gradients import Batch, unchanged_buffers  # noqa: E402
 from dpdescent.torch.step_rules import Auto, LineSearch  # noqa: E402
 from dpdescent.torch.training_plan import ROUNDING  # noqa: E402
+from plain_networks import tried_once  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("tried_once")
 
 N = 60
 DELTA = 1e-9  # so small that Renyi divergences pay, which is the quickest to plan
