@@ -34,6 +34,7 @@ def make_curator(
     account: Ledger | None = None,
     path: Any = None,
     epsilon_scale: float = 1.0,
+    batch_rate: float = 1.0,
 ) -> Curator:
     """Return a curator of a random table in which the label follows the first columns."""
     generator = np.random.default_rng(seed)
@@ -51,7 +52,8 @@ def make_curator(
     else:
         labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * centred)), loss.labels.high, loss.labels.low)
     ledger = Ledger(epsilon * epsilon_scale, delta, currency=currency, relation=relation, path=path)
-    return curator_of(X, labels, loss, ledger, alpha=alpha, intercept=intercept, seed=noise_seed, account=account)
+    options = {"alpha": alpha, "intercept": intercept, "account": account, "batch_rate": batch_rate}
+    return curator_of(X, labels, loss, ledger, seed=noise_seed, **options)
 
 
 def curator_of(
@@ -65,13 +67,14 @@ def curator_of(
     intercept: bool = True,
     seed: int = 0,
     account: Ledger | None = None,
+    batch_rate: float = 1.0,
 ) -> Curator:
     """Return a curator of the given rows, with features in [-1, 1]."""
     grid = FeatureGrid(1.0, X.shape[1])
     problem = LinearProblem(loss, grid, L2(alpha), intercept)
     source = ArraySource(grid.place(X), labels, grid)
     noise = LatticeNoise(Randomness(seed))
-    return Curator(source, problem, ledger, rows or X.shape[0], noise=noise, account=account)
+    return Curator(source, problem, ledger, rows or len(X), noise=noise, account=account, batch_rate=batch_rate)
 
 
 def replaced(curator: Curator, row: int, relation: str, generator: np.random.Generator) -> Curator:

@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
-from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
+import rival_tables
+from dpdescent import DPLogisticRegression, InvalidParameter, load_dataset
 from dpdescent.accounting import loose_zcdp_budget
 from dpdescent.curator import Curator
-from dpdescent.curator.array_source import ArraySource
-from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid
-from dpdescent.noise import Randomness
-from dpdescent.problems import L2, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
+from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Squared
 from dpdescent.solvers import AGDSettings, agd
+from rival_tables import optimum
 
 
-def make_curator(
-    epsilon: float,
-    loss: Loss | None = None,
-    *,
-    rows: int = 3000,
-    columns: int = 5,
-    seed: int = 0,
-    alpha: float = 0.0,
-    intercept: bool = True,
-    currency: str = "gdp",
-    relation: str = "zero-out",
-    batch_rate: float = 1.0,
-) -> Curator:
-    generator = np.random.default_rng(seed)
-    X = generator.uniform(0, 1, (rows, columns))
-    if intercept:
-        X = np.hstack([X, np.ones((rows, 1))])
-    truth = np.linspace(-4, 4, X.shape[1])
-    centred = X @ truth - np.mean(X @ truth)
-    if isinstance(loss, Squared):
-        labels = np.clip(centred / 6 + generator.normal(0, 0.1, rows), -1, 1)
-    else:
-        labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * centred)), 1.0, -1.0)
-    grid = FeatureGrid(1.0, X.shape[1])
-    problem = LinearProblem(loss or Logistic(), grid, L2(alpha), intercept)
-    ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
-    noise = LatticeNoise(Randomness(seed))
-    source = ArraySource(grid.place(X), labels, grid)
-    return Curator(source, problem, ledger, rows, noise=noise, batch_rate=batch_rate)
-
-
-def optimum(curator: Curator) -> tuple[float, Callable[[np.ndarray], float]]:
-    """Return the least objective, and the objective itself, from the rows."""
-    source, problem = curator._source, curator.problem
-    X, y = source._features, source._labels
-
-    def value(w: np.ndarray) -> float:
-        return float(problem.loss.values(X @ w, y).mean()) + problem.penalty_value(w)
-
-    return minimize(value, np.zeros(problem.shape), method="BFGS", options={"gtol": 1e-7}).fun, value
+def make_curator(epsilon: float, loss: Loss | None = None, *, seed: int = 0, **options: Any) -> Curator:
+    return rival_tables.make_curator(
+        epsilon, loss, seed=seed, noise_seed=seed, **{"rows": 3000, "columns": 5} | options
+    )
 
 
 @pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
