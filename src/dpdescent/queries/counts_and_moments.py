@@ -282,11 +282,9 @@ class MarginCounts(Query[Floats]):
     def deviation(self, public: Public) -> float:
         """Return the standard deviation of the noise in a count."""
         moved = self.sensitivity.times(public.rows_per_unit).under(public.relation) / public.rate
-        return moved * (
-            self.mechanism.noise_multiplier
-            if isinstance(self.mechanism, Gaussian)
-            else math.sqrt(2) / self.mechanism.epsilon
-        )
+        if isinstance(self.mechanism, Gaussian):
+            return moved * self.mechanism.noise_multiplier
+        return moved * (math.sqrt(2) / self.mechanism.epsilon)
 
     def plan(self, public: Public) -> Sum[Floats]:
         problem, edges = public.problem, np.asarray(self.edges, dtype=np.float64)

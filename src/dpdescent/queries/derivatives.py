@@ -284,10 +284,10 @@ def _block(
     ``weighted``; and their margins, where those are kept.
     """
     within_units, known = (known[:3], known[3:]) if together else ((), known)
-    row_weights, margins = (known[0], known[1:]) if weighted else (None, known)
-    at = margins[0] if margins else problem.grid.margins(rows, weights)
-    residuals = problem.loss.short_residuals(at, labels)
-    if np.may_share_memory(residuals, at):  # what follows writes over them, and margins may be kept
+    row_weights, kept = (known[0], known[1:]) if weighted else (None, known)
+    margins = kept[0] if kept else problem.grid.margins(rows, weights)
+    residuals = problem.loss.short_residuals(margins, labels)
+    if np.may_share_memory(residuals, margins):  # what follows writes over them, and margins may be kept
         residuals = residuals.copy()
     curvatures = None if bounded is None else problem.loss.typical_curvatures(residuals, labels)
     if row_weights is not None:

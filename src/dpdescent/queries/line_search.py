@@ -145,8 +145,8 @@ def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, s
     """Return by how much each step raises the penalty."""
     if problem.penalty.weight == 0:
         return np.zeros(steps.size)
-    here = problem.penalty_value(weights)
-    return np.array([problem.penalty_value(weights - a * direction) - here for a in steps])
+    before = problem.penalty_value(weights)
+    return np.array([problem.penalty_value(weights - a * direction) - before for a in steps])
 
 
 def _step_changes_block(
