@@ -336,13 +336,15 @@ class TreeGradients(Query[Floats]):
 
     The answer is the total over all leaves: m times a mean gradient. The penalty is public, and not in it.
 
-    **Privacy** Given the leaves, a row is in at most h nodes, h being the binary digits of m, each is released once
-    with noise for C (2C if the row is replaced), and all weights follow from nodes that were released before: so the
-    sums of two neighbours that have released the same so far differ by the clipped gradient of that row in these h
-    nodes and in no other, and h Gaussian mechanisms are charged, by adaptive composition (Smith & Thakurta 2013;
-    Denisov et al. 2022 for gradients that depend on earlier answers). Every row, or unit with all of its rows, is
-    dealt to a leaf by itself, so that the law of the other leaves is the same whether a row is there or not, and a
-    mixture over them loses no more than its worst part; no amplification is claimed. The charge comes first.
+    **Privacy** Given the leaves, a row is in at most h nodes, h being the number of binary digits of m. Each node is
+    released once, with noise for C (2C if the row is replaced), and all weights follow from nodes that were released
+    before. So two neighbours that have released the same so far have the same sums in all other nodes, and in these h
+    sums that differ by the clipped gradient of that row. What is charged is h Gaussian mechanisms, by adaptive
+    composition (Smith & Thakurta 2013; Denisov et al. 2022 for gradients that depend on earlier answers).
+
+    Every row, or unit with all of its rows, is dealt to a leaf by itself, so the law of the other leaves is the same
+    whether a row is there or not. A mixture over them loses no more than its worst part; no amplification is claimed.
+    The charge comes first.
     """
 
     #: Maps t and the noisy total over the first t leaves to the weights at which leaf t + 1 is read. Called with 0,

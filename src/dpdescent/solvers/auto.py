@@ -194,8 +194,8 @@ def _begun(curator: Curator, settings: AutoSettings) -> tuple[int, int, AutoSett
     """Return the steps of a run that may be resumed, how many are taken at once, and what is paid for coordinates.
 
     What is set aside may come back. So coordinates get what they would of the whole budget, as far as steps can do
-    without it and shares that were given allow, and steps are as noisy as those of a whole run, as long as enough of
-    them are left to converge.
+    without it and the given shares allow. Steps are as noisy as those of a whole run, as long as enough of them are
+    left to converge.
     """
     names = ("share_norm", "share_columns", "share_whitening")
     coordinates = settings.share_norm + sum(getattr(settings, name) for name in names)

@@ -39,11 +39,11 @@ sign of a score), the hinge must be huberised, and the squared loss is replaced 
 .. math:: w_{t+1} = w_t - \eta \nabla F(w_t), \qquad \tilde w = w_T + N(0, \sigma^2 I).
 
 The paper's sigma comes from the classical Gaussian mechanism and is not private for epsilon above 1; here it is the
-exact one for the sensitivity, whatever epsilon is. The step size is 1/beta with beta = s B^2 + alpha, and since the
-sensitivity in the convex case is eta T C/n, the number of steps is what lets the noise move a typical row's score by
-about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
-row, measured with a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L. ``paper=True`` takes the T, the step size
-and the B of Lee & Kifer (2018), and measures nothing.
+exact one for the sensitivity, whatever epsilon is. The typical length L of a row is measured with a hundredth of the
+budget. With k = n mu/d and B = max(0.7, 0.3 k^0.4) L, the step size is eta = 1/beta, beta = s B^2 + alpha. In the
+convex case the sensitivity is eta T C/n, so the noise grows with the number of steps T. It may move a typical row's
+score by about r = min(0.7, 0.5 k^-0.2): hence T = r n mu beta/(C L), at most 1000. ``paper=True`` takes the T, the
+step size and the B of Lee & Kifer (2018), and measures nothing.
 
 *Privacy*: One release, Gaussian or with the noise of pure privacy; see `dpdescent.queries.NoisyDescent` for the
 sensitivity in the convex and the strongly convex case, under both relations, and for the rounding errors of steps.

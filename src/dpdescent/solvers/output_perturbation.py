@@ -12,10 +12,10 @@ Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0
 measured with a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number
 of weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6
 k^-0.3): Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. If a radius is given and no
-strong convexity, the objective is only assumed to be convex and is minimised over B(0, R), with the regularisation
-that the paper prescribes for the rows at hand, or with ``population=True`` the one that it prescribes for the
-distribution that they were drawn from (Sections 4.3 and 4.4), which is larger. If both are given, B(0, R) must
-contain the minimiser of every table. Lambda applies to the intercept too.
+strong convexity, the objective is only assumed to be convex, and is minimised over B(0, R) with the regularisation of
+the paper: that for the rows at hand, or with ``population=True`` the larger one for the distribution that they were
+drawn from (Sections 4.3 and 4.4). If both are given, B(0, R) must contain the minimiser of every table. Lambda
+applies to the intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
