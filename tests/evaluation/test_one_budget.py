@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,6 +52,11 @@ def test_a_share_of_the_budget_goes_to_the_evaluation(table) -> None:
     spent = fitted.privacy_["spent_on"]
     bought = spent["coarse histogram of scores"] + spent["confusion counts and histogram of scores by class"]
     assert bought == pytest.approx(0.25, rel=1e-3)
+    share = re.search(r"is at most ([.\d]+) below the one that was measured", " ".join(fitted.privacy_["remarks"]))
+    trained = Ledger(*(fitted.privacy_[each] for each in ("epsilon", "delta")), currency="gdp").budget * 0.75
+    bound = 2 * ndtr(np.sqrt(trained)) - 1  # twice mu/2, as a row is removed, and twice delta
+    assert share
+    assert float(share[1]) == pytest.approx(bound, rel=0.1)
 
 
 def test_the_bound_of_optimism_is_that_of_total_variation() -> None:
