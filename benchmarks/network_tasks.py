@@ -159,6 +159,11 @@ def text() -> Task:
     return Task(*drawn_texts(4000, 40, 4, 17_000), 15_000, lambda: BagOfWords(4000, 32, 4))
 
 
+def words() -> Task:
+    """Return fewer texts of more words, where DP-SGD with a rate of 8 is ahead of `auto` at epsilon 1."""
+    return Task(*drawn_texts(10_000, 40, 4, 14_000), 12_000, lambda: BagOfWords(10_000, 32, 4))
+
+
 def sequences() -> Task:
     return Task(*drawn_texts(200, 20, 3, 10_000), 8000, lambda: Recurrent(200, 16, 32, 3), epochs=5.0)
 
@@ -233,6 +238,7 @@ def described(name: str, *widths: int, epochs: float = 3.0) -> Task:
 DEVELOPMENT: dict[str, Callable[[], Task]] = {
     "digits": digits,
     "text": text,
+    "words": words,
     "covertype": covertype,
     "fashion": lambda: images("fashion_mnist", 15_000, lambda: perceptron(784, 128, 10), flat=True),
     "mnist-mlp": lambda: images("mnist", 15_000, lambda: perceptron(784, 256, 10), flat=True),
