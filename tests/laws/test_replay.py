@@ -136,6 +136,8 @@ OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "pure": (DPLogisticRegression, {"method": "outpert", "delta": 0.0, "alpha": 0.05}),
     "a final measurement of the intercept": (DPLogisticRegression, {"epsilon": 60.0}),
     "no intercept": (DPLinearRegression, {"fit_intercept": False}),
+    "a constant alone": (DPLogisticRegression, {"epsilon": 0.02}),
+    "few effective rows": (DPLogisticRegression, {"epsilon": 0.8}),
     "floating point": (DPLogisticRegression, {"noise": "float"}),
 }
 STORED = {
