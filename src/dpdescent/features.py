@@ -13,7 +13,8 @@ against blue are described, because red, green and blue are nearly the same pict
 directions in which they all change hardly move the others. What the correlations are is measured on random images
 with the spectrum of photographs, which is public and costs nothing.
 
-**Privacy** A row is transformed by itself, and no number in a transform comes from data: it costs nothing.
+**Privacy** A row is transformed by itself, and no number in a transform comes from the rows that it is given: it costs
+nothing.
 
 References
 ----------
@@ -256,7 +257,8 @@ class ImageScattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def _random_images(height: int, width: int) -> Singles:
     """Return the same 400 images at every call: smooth random fields of various contrasts.
 
-    Amplitudes fall with the frequency to the power 1.5, a little faster than in large photographs.
+    Amplitudes fall with the frequency to the power 1.5, a little faster than in large photographs. That and the
+    contrasts were chosen by the second moments of 600 images of CIFAR-10.
     """
     generator = np.random.default_rng(0)
     noise = generator.normal(size=(_RANDOM_IMAGES, 2 * height, 2 * width))

@@ -154,7 +154,7 @@ class AboveThreshold(Cost):
         """Return a bound on D_a at a whole order that few evaluations give for many orders.
 
         For any two tables (a - 1) D_a is convex in a, so between two orders it lies below the chord of any bounds at
-        them. Up to 32 every whole order is one of these ends, and from there on 16 to 32 in each octave.
+        them. Up to 32 every whole order is one of these ends, and from there on 16 in each octave.
         """
         spacing = max(1, 2 ** (order.bit_length() - 5))
         low = order // spacing * spacing

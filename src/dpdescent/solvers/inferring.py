@@ -354,7 +354,7 @@ def _measure_lengths(curator: Curator, run: Any, point: Floats, soft_norm: float
 
 
 def _measure_gradient(curator: Curator, run: Any, richness: float) -> _At:
-    """Buy the scale of residuals where a descent has ended, the lengths of gradients, and one more gradient."""
+    """Buy the lengths of gradients where a descent has ended, and one more gradient, clipped by what they say."""
     point, geometry, noise = run.average, run.geometry, curator.gaussian(_FRESH * curator.budget)
     weights, soft_norm = geometry.weights(point), longest_reach(richness, point.size) * geometry.length
     ladder, longer = _measure_lengths(curator, run, point, soft_norm, _SCALE * curator.budget)
