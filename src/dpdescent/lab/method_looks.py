@@ -295,4 +295,11 @@ def _legend(figure: Any, panels: Sequence[Panel]) -> None:
         for look in looks.values()
     ]
     rows = -(-len(handles) // _ACROSS)
-    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows), frameon=False)
+    above = 2.0  # font sizes, for the command below the legend
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=-(-len(handles) // rows),
+        frameon=False,
+        borderaxespad=above,
+    )

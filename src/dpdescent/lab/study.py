@@ -254,7 +254,7 @@ def require_repetitions(full: bool, repetitions: int | None) -> None:
 def repeated(count: int, published: int, unit: str = "repetitions") -> str:
     """Return in words how many of the paper's repetitions were run."""
     if count == published:
-        return f"{count} {unit}, as in the paper"
+        return f"{count:,} {unit}, as in the paper"
     if count < published:
-        return f"{count} of the paper's {published} {unit}"
-    return f"{count} {unit}, where the paper has {published}"
+        return f"{count:,} of the paper's {published:,} {unit}"
+    return f"{count:,} {unit}, where the paper has {published:,}"
