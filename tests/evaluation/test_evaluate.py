@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtri
 from scipy.stats import binom
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
@@ -430,6 +431,17 @@ def test_drift_is_seen_where_there_is_some_and_not_otherwise(table, model) -> No
     assert "otherwise" in moved.in_words
     labels = [each["label"] for each in other.privacy["charges"]]
     assert labels == ["confusion counts and histogram of scores by class"]  # nothing is spent on bins again
+
+
+def test_drift_counts_the_errors_of_both_evaluations(table, model) -> None:
+    X, _, y = table
+    few = evaluate(model, X[:1500], y[:1500], epsilon=0.5, delta=1e-6, random_state=0)
+    many = evaluate(model, X[1500:], y[1500:], like=few, epsilon=3.0, delta=1e-6, random_state=1)
+    there, back = drift_between(few, many), drift_between(many, few)
+    assert there.statistic == pytest.approx(back.statistic)
+    for change in there.changes:
+        errors = math.hypot(few[change.name].deviation, many[change.name].deviation)
+        assert change.high - change.low == pytest.approx(2 * ndtri(0.975) * errors)
 
 
 def test_pages_show_every_measure_and_load_nothing(table, model) -> None:
