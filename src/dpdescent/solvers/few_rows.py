@@ -18,7 +18,8 @@ along the direction, in units of its noise, and the intercept. Each noisy slope 
 in the manner of Kalman (1960): the noise of every answer is known, so an answer is weighted by how precise it is.
 The first estimate of the length is that of a step to the minimum, as far as the sum of the gradients is longer than
 its noise explains: where the rows say nothing, it is 0. Counts are replaced by posterior means (`posterior_shares`).
-Gradients of the first stage are clipped, so that what they tell of the intercept counts as doubtful by log 2.
+Gradients of the first stage are clipped, so that what they tell of the intercept counts as doubtful by log 2, and by
+less where a clear signal moves the intercept further than that.
 
 A direction ranks rows well long before its length can be trusted, so that a model calibrated in this way is
 hardly worse than the class frequencies where there is no signal, and much better where there is.
@@ -57,6 +58,7 @@ _LARGEST_SHARE = 0.2  # which are at most this
 _CALIBRATING_STEPS = 6
 _FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
+_SHIFT = 0.3  # share of the noise variance of scores that is common to all rows: the intercept corrects it
 _STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
 CLIPPING = 0.05  # variance of the intercept for the bias of clipping, which affects rare classes most
 _DOUBTED = 0.8  # deviation of a first length, as a share of that with which the first stage ends
@@ -130,11 +132,13 @@ def buy_direction_and_length(
         weights = point if frame is None else frame.weights(point)
         gradient = curator.answer(Gradient(weights, clip, curator.gaussian(amount), frame, joint=True))
         total += gradient[:-1]
-        rate = min(slowest * max(1.0, _signal(total, (step + 1) * noise**2)), stable)
+        signal = _signal(total, (step + 1) * noise**2)
+        rate = min(slowest * max(1.0, signal), stable)
         walked += rate**2
         point[:-1] -= rate * gradient[:-1]
-        doubt = np.hypot(noise, math.sqrt(steps) * _CLIPPED * curvature)
-        intercept = intercept.after(gradient[-1], doubt, curvature)
+        doubt = np.hypot(noise, math.sqrt(steps) * _CLIPPED / (1 + signal**2) ** 2 * curvature)
+        shifted = _SHIFT * (rate * noise * features) ** 2
+        intercept = intercept.after(gradient[-1], doubt, curvature).drifted(shifted)
         lengths.append(rate * float(np.linalg.norm(gradient[:-1])))
         report(progress, 1 - curator.remaining / budget)
     point[-1] = 0.0
