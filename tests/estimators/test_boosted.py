@@ -30,7 +30,16 @@ from dpdescent.estimators.binning import Binning, drawn_rows
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.evaluation.scoring import scorer_of
 from dpdescent.problems import Huber, Logistic, Loss, Multinomial, Squared
-from dpdescent.queries import ColumnHistograms, ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of
+from dpdescent.queries import (
+    ColumnHistograms,
+    ColumnTables,
+    LeafScores,
+    LeafSums,
+    LeafValues,
+    Splits,
+    leaf_of,
+    lengthening,
+)
 from dpdescent.solvers.leaf_boosting import (
     Forest,
     Grown,
@@ -375,7 +384,8 @@ def test_residuals_of_chance_have_no_mean_and_the_spread_of_their_labels(loss: L
     assert (np.abs(residuals.mean(axis=0)) < 5 * deviation / math.sqrt(400_000)).all()
     chances = np.exp(row) / np.exp(row).sum() if loss.outputs > 1 else 1 / (1 + np.exp(-row))
     spread = 0.09 if isinstance(loss, Squared) else chances * (1 - chances)
-    np.testing.assert_allclose(deviation, 2 * np.sqrt(spread), rtol=0.01)
+    factors = lengthening(loss, loss.lipschitz, row if loss.outputs == 1 else row[None])
+    np.testing.assert_allclose(deviation, 2 * np.sqrt(spread) * (1.0 if factors is None else factors), rtol=0.01)
     assert (curvatures > 0).all()
 
 

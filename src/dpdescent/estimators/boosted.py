@@ -306,9 +306,12 @@ class _Orchard:
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
         quantiles = self.buy_quantiles(columns.widths)
         usual = usual_curvature(loss, quantiles, self.start) if numbers else 1.0
-        bounds, kept = RowBounds.of(loss, slope, usual, square), self.share_of_factor() * own.remaining
+        kept = self.share_of_factor() * own.remaining
         drawn = drawn_rows(self.binning, quantiles, count=max(min(self.known.rows, _BY_CHANCE), 1))
         by_chance = chance_residuals(loss, self.start.scores(drawn), self.known.rows / len(drawn), square, seed=2)
+        if not numbers:
+            square = float(np.mean(by_chance[0] ** 2) / np.mean(by_chance[1]))
+        bounds = RowBounds.of(loss, slope, usual, square)
 
         def buy_share(grown: Grown, left: float, together: bool) -> tuple[Found, float]:
             ordered = Sorted.of(grown.forest(together), drawn)

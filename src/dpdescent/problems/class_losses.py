@@ -89,6 +89,17 @@ class Multinomial(Loss):
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         raise InvalidParameter("a multinomial row has a K x K curvature: use curvature_products")
 
+    def longest_residuals(self, margins: Floats) -> Floats:
+        # That of class k has the square 1 - 2 p_k plus all squares of p: it is the least likely class.
+        _, exponentials, total = self._exponentials(margins)
+        squares, least = np.zeros(len(margins)), np.ones(len(margins))
+        for own in exponentials.T:
+            probability = own / total
+            squares += probability * probability
+            np.minimum(least, probability, out=least)
+        lengths: Floats = np.sqrt(1 - 2 * least + squares)
+        return lengths
+
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         # The curvature is H = diag(p) - pp'; this is tr(H^2)/tr(H), powers of p being added up class by class.
         probabilities = residuals.copy()

@@ -236,6 +236,17 @@ class Loss(ABC):
         """Return `residuals` with at least 26 correct bits, of which a clipped sum keeps about 20."""
         return self.residuals(margins, labels)
 
+    def longest_residuals(self, margins: Floats) -> Floats:
+        """Return the length of the longest residual that a row with such margins has with any class, shape (n,)."""
+        found: Floats = np.zeros(len(margins))
+        for label in () if self.labels.every is None else self.labels.every:
+            residuals = self.short_residuals(margins, np.full(len(margins), label)).reshape(len(margins), -1)
+            squares = np.zeros(len(margins))
+            for own in residuals.T:  # one after the other: the bits of a row do not depend on the others
+                squares += own * own
+            found = np.maximum(found, np.sqrt(squares))
+        return found
+
     def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
         """Return the second derivative applied to a change ``along`` of the margins, in their shape."""
         return self.curvatures(margins, labels) * along

@@ -49,6 +49,9 @@ class Logistic(MarginLoss):
         residuals -= labels > 0
         return residuals
 
+    def longest_residuals(self, margins: Floats) -> Floats:
+        return quick_sigmoid(np.abs(margins))
+
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         sizes: Floats = np.abs(residuals)
         return sizes * (1 - sizes)

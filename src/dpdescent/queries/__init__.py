@@ -28,13 +28,13 @@ from .derivatives import (
 )
 from .descents import NoisyDescent as NoisyDescent, PermutedDescent as PermutedDescent
 from .leaf_sums import (
-    FREE_CURVATURE as FREE_CURVATURE,
     ColumnTables as ColumnTables,
     LeafScores as LeafScores,
     LeafSums as LeafSums,
     LeafValues as LeafValues,
     Splits as Splits,
     leaf_of as leaf_of,
+    lengthening as lengthening,
 )
 from .line_search import BestCandidates as BestCandidates, BestStep as BestStep, FirstStep as FirstStep
 from .noisy_minimiser import (

@@ -14,10 +14,21 @@ to the cell of its leaf, and nothing to the others. v is rounded to a lattice an
 C`; in the same cell by :math:`|v - v'| \le 2C`, which two rows with opposite residuals attain. *A unit of k rows*
 moves it by k times as much (`dpdescent.curator.units`).
 
-**What a curvature costs.** A row of a logistic loss with a residual of size r, from 0 to 1, has the curvature
-r (1 - r). So :math:`|v|^2 = r^2 (1 + w^2 (1 - r)^2)`, and for :math:`w^2 \le 11` this is at most 1 for every r, the
-square of the largest residual: rows with a large residual have hardly any curvature. Curvatures then cost nothing,
-with a noise of 0.3 times that of the gradients. The norm is enforced for every row, whatever a loss says.
+**Lengthened rows.** The noise is that of the longest v there may be. A row of a logistic loss with the chance p has
+the residual p or 1 - p, by its label, so where p is 1/2 no row is longer than 1/2. Where labels are classes,
+residuals and curvature are therefore multiplied by the same factor,
+
+.. math:: f(t) = \min\Big(2, \frac{s}{\max_y |l'(t, y)|}\Big),
+
+s being the size to which residuals are clipped: whichever label is the least likely, the residual of a row with it is
+as long as it may be. The factor follows from scores and not from labels, so residuals that are 0 on average still
+are: the sums say the same about a leaf, with noise that is up to twice as small beside it. For two classes the factor
+is 1/max(p, 1 - p), and the rows add the derivative of a loss that is exp(-z) where z = y t is positive, and 1 - z
+elsewhere.
+
+**What a curvature costs.** The lengthened curvature of a logistic loss is min(p, 1 - p), at most 1/2. With w = s/2 it
+adds at most s/4 beside residuals of size s, and C = s sqrt(1 + 1/16) is 3% longer than what they have alone. The norm
+is enforced for every row, whatever a loss says.
 """
 
 from __future__ import annotations
@@ -36,13 +47,12 @@ from ..accounting import Gaussian
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
 from ..exact import ceil_log2, require_moderate
-from ..problems import Loss
+from ..problems import LabelKind, Loss
 from ..relations import Sensitivity
 from .per_row import PerRow
 from .query import Noised, Public, Query, Sum
 
-#: The weight of curvatures below which they do not lengthen what a row of a classifier adds: the square root of 11.
-FREE_CURVATURE = math.sqrt(11.0)
+_LONGEST = 2.0  # that a row is lengthened: a loss of classes without weights never reaches more
 _BITS = 22  # lattice steps in the clip norm, as a power of 2
 _LEAST_BITS = 8
 _SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
@@ -181,7 +191,7 @@ class LeafSums(Query[tuple[Floats, Floats]]):
 
     splits: Splits  # public, or drawn from released numbers
     scores: LeafScores  # public scores at which the loss is differentiated
-    slope: float  # the size to which each residual is clipped
+    slope: float  # s, to which each residual is clipped, and that of the least likely class lengthened
     clip: float  # C, the norm to which what a row adds is shortened after that
     weight: float  # w, by which curvatures are multiplied before noise is added, and divided afterwards
     mechanism: Gaussian
@@ -245,6 +255,15 @@ def _require_tree(splits: Any, scores: Any, columns: int, outputs: int) -> None:
             raise InvalidParameter(f"scores start from tables with {outputs} numbers for every level of a column")
 
 
+def lengthening(loss: Loss, slope: float, margins: Floats) -> Floats | None:
+    """Return by what the residuals and the curvature of each row are multiplied; None for a loss of numbers."""
+    if loss.labels.kind is LabelKind.NUMBERS:
+        return None
+    longest = loss.longest_residuals(margins)
+    factors: Floats = slope / np.maximum(longest, slope / _LONGEST)
+    return factors
+
+
 def _leaf_block(
     loss: Loss,
     cells: int,
@@ -259,10 +278,12 @@ def _leaf_block(
     slope, clip, weight = bounds
     margins = scores[:, 0] if loss.outputs == 1 else scores
     residuals = loss.short_residuals(margins, labels)
-    curvatures = loss.typical_curvatures(residuals, labels)
+    curvatures, factors = loss.typical_curvatures(residuals, labels), lengthening(loss, slope, margins)
     by_output = residuals[None] if residuals.ndim == 1 else residuals.T
     # What a row adds, one number after another in contiguous memory: a norm is then added up in a fixed order.
     added = np.empty((loss.outputs + 1, labels.size))
+    if factors is not None:
+        by_output, curvatures = by_output * factors, curvatures * factors
     np.fmax(np.fmin(by_output, slope), -slope, out=added[:-1])  # unlike clip, these leave no NaN
     np.fmax(np.fmin(weight * curvatures, clip), 0.0, out=added[-1])
     _shorten(added, math.ldexp(clip, exponent), exponent)

@@ -35,7 +35,6 @@ from ..arrays import Floats
 from ..curator import Curator
 from ..problems import LabelKind, Loss
 from ..queries import (
-    FREE_CURVATURE,
     ColumnHistograms,
     ColumnTables,
     LeafScores,
@@ -43,6 +42,7 @@ from ..queries import (
     LeafValues,
     Splits,
     leaf_of,
+    lengthening,
 )
 from .leaf_contrasts import ColumnSets, acting_together, clear_shares, contrasts, several_columns
 from .method import Progress, report
@@ -104,7 +104,7 @@ class RowBounds:
     """What a row adds to a leaf at most: the size of a residual, the norm of all, and the weight of a curvature.
 
     ``curvature`` is that of most rows, and ``spread`` the variance of a residual in units of its curvature, by public
-    or released numbers.
+    or released numbers. Curvatures cost 3% of the noise; those of classes are lengthened to twice the largest.
     """
 
     slope: float
@@ -115,14 +115,16 @@ class RowBounds:
 
     @classmethod
     def of(cls, loss: Loss, slope: float = 1.0, curvature: float = 1.0, square: float = 1.0) -> RowBounds:
-        """Return the bounds of a loss: curvatures are free for classes, and cost 3% of the noise for numbers.
+        """Return the bounds of a loss.
 
         ``slope``, ``curvature`` and ``square`` are public or released, and are those of residuals and curvatures of
         numbers, and the mean square of residuals.
         """
+        largest, spread = curvature, square / curvature
         if loss.labels.kind is not LabelKind.NUMBERS:
-            return cls(loss.lipschitz, loss.lipschitz, FREE_CURVATURE, min(loss.smoothness, 1.0))
-        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / curvature, curvature, square / curvature)
+            slope, curvature, spread = loss.lipschitz, min(loss.smoothness, 1.0), square
+            largest = 2 * curvature
+        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / largest, curvature, spread)
 
 
 @dataclass(frozen=True)
@@ -308,9 +310,9 @@ def buy_forest(
 def chance_residuals(loss: Loss, scores: Floats, weight: float, spread: float, seed: int) -> tuple[Floats, Floats]:
     """Return residuals that are nothing but chance, (m, K), and curvatures, (m,), of rows with such scores.
 
-    Labels of classes are drawn as the scores say, by a public seed. Residuals of numbers have random signs and the
-    mean square ``spread``, in proportion to the curvature. Each row stands for ``weight`` rows: the sum of their
-    curvatures is larger by that factor, and that of their residuals by its square root.
+    Labels of classes are drawn as scores say, by a public seed, and rows are lengthened. Residuals of numbers have
+    random signs and the mean square ``spread``, in proportion to the curvature. Each row stands for ``weight`` rows:
+    the sum of their curvatures is larger by that factor, and that of their residuals by its square root.
     """
     generator = np.random.default_rng(seed)
     margins = scores[:, 0] if loss.outputs == 1 else scores
@@ -329,7 +331,10 @@ def chance_residuals(loss: Loss, scores: Floats, weight: float, spread: float, s
     labels = np.asarray(every, dtype=np.float64)[drawn]
     residuals = loss.short_residuals(margins, labels)
     curvatures = loss.typical_curvatures(residuals, labels)
-    return math.sqrt(weight) * residuals.reshape(len(scores), -1), weight * curvatures
+    factors = lengthening(loss, loss.lipschitz, margins)
+    assert factors is not None, "the labels are classes"
+    residuals = factors[:, None] * residuals.reshape(len(scores), -1)
+    return math.sqrt(weight) * residuals, weight * factors * curvatures
 
 
 def in_order(splits: Splits, directions: tuple[int, ...], values: Floats) -> Floats:
