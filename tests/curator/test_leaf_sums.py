@@ -8,11 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from dpdescent.accounting import Gaussian
+from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.audit import audit_named
-from dpdescent.curator import ArraySource, BinnedSource, Curator, Units
+from dpdescent.curator import ArraySource, BinnedSource, Curator, LatticeNoise, Units
 from dpdescent.errors import InvalidParameter
 from dpdescent.ledger import Ledger
+from dpdescent.noise import Randomness
 from dpdescent.problems import (
     Huber,
     LinearProblem,
@@ -23,7 +24,7 @@ from dpdescent.problems import (
     Squared,
     Weighted,
 )
-from dpdescent.queries import ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of, lengthening
+from dpdescent.queries import BestTree, ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of, lengthening
 from every_query import Silent
 
 SPLITS = Splits((0, 1), np.array([[False, True, True], [True, False, True]]))
@@ -160,6 +161,87 @@ def test_the_sums_are_those_of_single_rows_and_what_a_float_sum_finds(loss: Loss
 def _scores(levels: np.ndarray) -> np.ndarray:
     table = np.linspace(-9.0, 9.0, 3)
     return table[levels[:, 1]] + 0.3 * table[:2][(levels[:, 0] >= 1).astype(int)]
+
+
+TREES = [
+    Splits((0, 1), np.array([[left, False, True], [right, True, False]]))
+    for left, right in itertools.product((False, True), repeat=2)
+] + [Splits((0, 0), np.array([[False, True, True], [False, False, False]]))]
+
+
+def choice(loss: Loss, epsilon: float = 1.0) -> BestTree:
+    return BestTree(TREES, scores_of(loss.outputs), min(1.3, loss.lipschitz), ExponentialMechanism(epsilon))
+
+
+def tree_scores(levels: np.ndarray, labels: np.ndarray, loss: Loss) -> np.ndarray:
+    curator = curator_of(levels, labels, loss)
+    assert curator.answer(choice(loss)) in range(len(TREES))
+    total = curator._noise.calls[0][0]
+    return total.values * total.unit
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
+def test_scores_of_trees_are_the_lengths_of_their_leaves_and_spread_by_no_more_than_is_paid_for(loss: Loss) -> None:
+    every = loss.labels.every
+    labels = [loss.labels.low, loss.labels.high] if every is None else every.tolist()
+    rows = list(itertools.product(range(3), range(3), labels))
+    asked, stated = choice(loss), BestTree.sensitivity(choice(loss).slope)
+    generator, spread, replaced = np.random.default_rng(0), 0.0, 0.0
+    for _ in range(8):
+        table = [rows[place] for place in generator.integers(len(rows), size=generator.integers(1, 6))]
+        before = tree_scores(np.array([row[:2] for row in table]), np.array([row[2] for row in table]), loss)
+        after = []
+        for row in rows:
+            more = [*table, row]
+            after.append(tree_scores(np.array([each[:2] for each in more]), np.array([e[2] for e in more]), loss))
+        moved = np.array(after) - before
+        spread = max(spread, float(np.ptp(moved, axis=1).max()))
+        apart = np.array(after)[:, None] - np.array(after)[None]
+        replaced = max(replaced, float(np.ptp(apart, axis=2).max()))
+    least = 0.5 if loss.outputs == 1 else 0.15  # residuals of three classes are rarely opposite
+    assert least * stated.zero_out < spread <= stated.zero_out
+    assert least * stated.replace_one < replaced <= stated.replace_one
+    plain = LeafSums(TREES[1], asked.scores, asked.slope, 100.0, 2.0**-20, Gaussian(1.0))
+    sums = exact(np.array([row[:2] for row in table]), np.array([row[2] for row in table]), plain, loss)
+    lengths = np.linalg.norm(sums.reshape(-1, 4)[:-1], axis=0).sum()
+    assert before[1] == pytest.approx(-lengths, abs=0.02 * len(table))
+
+
+class Boasting(Multinomial):
+    """It says that its residuals are shorter than they are."""
+
+    def longest_residuals(self, margins: np.ndarray) -> np.ndarray:
+        return np.full(len(margins), 0.1)
+
+
+def test_what_a_loss_says_of_its_residuals_does_not_lengthen_a_row_beyond_its_norm() -> None:
+    loss = Boasting(3)
+    for row in itertools.product(range(3), range(3), range(3)):
+        levels, labels = np.array([row[:2]]), np.array([float(row[2])])
+        assert -tree_scores(levels, labels, loss).min() <= choice(loss).slope
+        assert np.linalg.norm(exact(levels, labels, query(loss), loss)) <= query(loss).clip
+
+
+def test_the_tree_whose_leaves_differ_is_chosen_as_often_as_the_exponential_mechanism_does() -> None:
+    """Of 400 choices: within 5 deviations of their law, which fails once in a million."""
+    generator, loss = np.random.default_rng(0), Logistic()
+    levels, labels = generator.integers(3, size=(300, 2)), generator.choice([-1.0, 1.0], 300)
+    epsilon, scores = 0.3, tree_scores(levels, labels, loss)
+    law = np.exp(-epsilon * (scores - scores.min()) / BestTree.sensitivity(1.0).zero_out)
+    source = BinnedSource(levels.astype(np.uint8), labels)
+    problem = LinearProblem(loss, source.grid, intercept=False)
+    curator = Curator(source, problem, Ledger(1e9, 1e-6, currency="gdp"), 300, noise=LatticeNoise(Randomness(0)))
+    chosen = np.bincount([curator.answer(choice(loss, epsilon)) for _ in range(400)], minlength=len(TREES)) / 400
+    expected = law / law.sum()
+    assert (np.abs(chosen - expected) <= 5 * np.sqrt(expected * (1 - expected) / 400) + 1e-3).all()
+
+
+@pytest.mark.parametrize("trees", [[], [SPLITS, Splits((0,), SPLITS.sides[:1])], [Splits((5, 0), SPLITS.sides)]])
+def test_trees_that_cannot_be_compared_are_refused_before_anything_is_charged(trees: list[Splits]) -> None:
+    curator = curator_of(np.zeros((1, 2)), np.ones(1), Logistic())
+    with pytest.raises(InvalidParameter):
+        curator.answer(BestTree(trees, scores_of(1), 1.0, ExponentialMechanism(1.0)))
+    assert curator.ledger.entries == ()
 
 
 def test_levels_of_bytes_and_of_floats_give_the_same_bits() -> None:

@@ -31,6 +31,7 @@ from ..queries import (
     BallPoint,
     BestCandidates,
     BestStep,
+    BestTree,
     ClippedHessian,
     ColumnHistograms,
     ColumnMoments,
@@ -247,6 +248,17 @@ def _leaf_sums(public: Public, noise: Gaussian) -> Iterable[LeafSums]:
     yield LeafSums(two, start, slope, slope, 3.0, noise)
     grown = start.grown(LeafValues(one, 2 * table)).grown(LeafValues(two, np.vstack([table, -3 * table])))
     yield LeafSums(one, grown, slope, slope * math.hypot(1.0, 0.25), 0.25 * slope, noise)
+
+
+@_of(BestTree)
+def _best_trees(public: Public, noise: Gaussian) -> Iterable[BestTree]:
+    loss, last = public.problem.loss, public.problem.grid.dimension - 1
+    if not loss.has_typical_curvatures:
+        return
+    start = LeafScores(ColumnTables(np.linspace(-0.25, 0.25, loss.outputs)))
+    sides = np.array([[[False, True]], [[True, True]], [[False, False]]])
+    trees = [Splits((column,), side) for column in (0, last) for side in sides]
+    yield BestTree(trees, start, min(loss.lipschitz, 1.0), ExponentialMechanism(1 / noise.noise_multiplier))
 
 
 @_of(FirstStep)

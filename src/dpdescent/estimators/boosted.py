@@ -18,7 +18,7 @@ from ..display import HtmlPage
 from ..errors import InvalidParameter, require_positive_integer
 from ..ledger import Ledger
 from ..problems import Huber, LabelKind, LinearProblem, Loss
-from ..queries import ColumnTables, LeafScores, LeafSums, Splits
+from ..queries import BestTree, ColumnTables, LeafScores, LeafSums, Splits
 from ..solvers import Method, SolverResult
 from ..solvers.leaf_boosting import (
     Forest,
@@ -124,6 +124,8 @@ class BoostedTrees(AdditiveModel):
         bounds, noise = RowBounds.of(loss), curator.gaussian(curator.budget / (4 * (self.trees or 400)))
         start = LeafScores(ColumnTables(np.zeros(loss.outputs)))
         curator.require_answerable(LeafSums(splits, start, bounds.slope, bounds.clip, bounds.weight, noise))
+        choice = curator.currency.selection(0.1 * noise.mu_squared())
+        curator.require_answerable(BestTree((splits,), start, bounds.slope, choice))
 
     def _buy_further(
         self, planned: Any, known: Knowledge, rows: Any, result: SolverResult, listener: Any
@@ -140,7 +142,7 @@ class BoostedTrees(AdditiveModel):
         kept = getattr(rows.features, "directions", ())
         directions = tuple(kept[columns[0]] if kept else 0 for columns in self._binning.members)
         orchard = _Orchard(planned, known, rows, self._binning, self._start, directions)
-        growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth)
+        growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth, known.rows)
         may_stop = self.trees is None and result.resume is not None
         self._forest, self._quantiles = orchard.buy_forest(growth, may_stop, listener)
         if self._forest is None and result.resume is not None:
@@ -333,7 +335,8 @@ class _Orchard:
             )
         if grown is None:
             return None, quantiles
-        self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
+        chosen = f", each chosen from {growth.candidates}" if growth.candidates > 1 else ""
+        self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each{chosen}")
         self.released.append("a factor by which the trees are multiplied")
         found, told = buy_share(grown, 0.0, together=False)
         return grown.forest().scaled(found.weighed(told)), quantiles

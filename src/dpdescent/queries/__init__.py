@@ -28,6 +28,7 @@ from .derivatives import (
 )
 from .descents import NoisyDescent as NoisyDescent, PermutedDescent as PermutedDescent
 from .leaf_sums import (
+    BestTree as BestTree,
     ColumnTables as ColumnTables,
     LeafScores as LeafScores,
     LeafSums as LeafSums,

@@ -29,12 +29,22 @@ elsewhere.
 **What a curvature costs.** The lengthened curvature of a logistic loss is min(p, 1 - p), at most 1/2. With w = s/2 it
 adds at most s/4 beside residuals of size s, and C = s sqrt(1 + 1/16) is 3% longer than what they have alone. The norm
 is enforced for every row, whatever a loss says.
+
+**A choice of trees.** Of some trees with public splits, `BestTree` chooses one that splits rows with different
+residuals: its score is the sum over leaves of the length of their sum of residuals,
+
+.. math:: U = \sum_l \Big| \sum_{i \in l} r_i \Big|, \qquad |r_i| \le s.
+
+*A row is added or removed*: it moves the sum of one leaf by r, and its length by at most s, by the triangle
+inequality. So every U moves by at most s, some up and others down, and their spread is at most 2s. *A row is
+replaced*: it is removed and another added, 4s. *A unit of k rows*: k times as much. The exponential mechanism pays
+for that spread, however many trees there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,7 +53,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..accounting import Gaussian
+from ..accounting import ExponentialMechanism, Gaussian
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
 from ..exact import ceil_log2, require_moderate
@@ -57,6 +67,7 @@ _BITS = 22  # lattice steps in the clip norm, as a power of 2
 _LEAST_BITS = 8
 _SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _DEEPEST = 16
+_MOST_TREES, _SCORE_BITS = 64, 12  # that one is chosen from, and lattice steps of their scores in the slope
 _SLACK = 1 - 2.0**-40
 
 
@@ -225,6 +236,63 @@ class LeafSums(Query[tuple[Floats, Floats]]):
         return Sum(block, (noised,), finish, (self.scores, LeafOf(self.splits)))
 
 
+@dataclass(frozen=True, eq=False)
+class BestTree(Query[int]):
+    """The index of one of some public trees, whose leaves differ in their residuals about the most.
+
+    **Privacy** A row adds residuals of norm at most s to one leaf of every tree. So it moves the score of each tree
+    by at most s, and by 2s if it is replaced; the spread of what it does to all of them is at most twice that. The
+    module derives it. Residuals are whole numbers of lattice steps, and are shortened to two steps less than s, since
+    the length of a leaf is rounded before and after.
+    """
+
+    candidates: Sequence[Splits]  # public, or drawn from released numbers; all of one depth
+    scores: LeafScores  # public scores at which the loss is differentiated
+    slope: float  # s, as for `LeafSums`
+    mechanism: ExponentialMechanism
+    label = "choice of a tree"
+
+    @staticmethod
+    def sensitivity(slope: float) -> Sensitivity:
+        """Return how far one row can spread the scores."""
+        return Sensitivity.of_changes(slope)
+
+    def plan(self, public: Public) -> Sum[int]:
+        loss, columns = public.problem.loss, public.problem.grid.dimension
+        slope = require_moderate("slope", require_positive("slope", self.slope))
+        if not 1 <= len(self.candidates) <= _MOST_TREES or len({each.depth for each in self.candidates}) > 1:
+            raise InvalidParameter(f"a tree is chosen from 1 to {_MOST_TREES} trees of one depth")
+        for each in self.candidates:
+            _require_tree(each, self.scores, columns, loss.outputs)
+        exponent = _SCORE_BITS - ceil_log2(slope)
+        block = partial(_candidates_block, loss, tuple(self.candidates), slope, exponent)
+        part = partial(_length_scores, (len(self.candidates), loss.outputs, -1))
+        noised = Noised(self.mechanism, math.ldexp(1.0, -exponent), self.sensitivity(slope), part=part)
+        return Sum(block, (noised,), int, (self.scores,))
+
+
+def _candidates_block(
+    loss: Loss, candidates: tuple[Splits, ...], slope: float, exponent: int, rows: Any, labels: Floats, scores: Floats
+) -> Integers:
+    """Return the sums of residuals over the leaves of every tree, one tree and output after another."""
+    added, _ = _bounded(loss, slope, labels, scores)
+    _shorten(added, math.ldexp(slope, exponent) - 2.0, exponent)
+    sums = []
+    for splits in candidates:
+        leaves = leaf_of(splits, rows).astype(np.intp)
+        sums += [np.bincount(leaves, each, minlength=2**splits.depth) for each in added]
+    return np.concatenate(sums).astype(np.int64)
+
+
+def _length_scores(shape: tuple[int, ...], sums: Integers) -> Integers:
+    """Return the scores of trees, the best one the least. The length of each leaf is rounded to a whole number."""
+    squares = np.zeros((shape[0], sums.size // (shape[0] * shape[1])))
+    for own in np.moveaxis(sums.reshape(shape).astype(np.float64), 1, 0):
+        squares += own * own
+    scores: Integers = -np.rint(np.sqrt(squares)).astype(np.int64).sum(axis=1)
+    return scores
+
+
 def _require_tree(splits: Any, scores: Any, columns: int, outputs: int) -> None:
     """Raise `InvalidParameter` unless splits and scores belong to a table of so many columns."""
     if not isinstance(splits, Splits) or not isinstance(scores, LeafScores):
@@ -276,21 +344,26 @@ def _leaf_block(
 ) -> Integers:
     """Return the sums over the leaves of a block: outputs first, then the curvature, each a row of cells."""
     slope, clip, weight = bounds
-    margins = scores[:, 0] if loss.outputs == 1 else scores
-    residuals = loss.short_residuals(margins, labels)
-    curvatures, factors = loss.typical_curvatures(residuals, labels), lengthening(loss, slope, margins)
-    by_output = residuals[None] if residuals.ndim == 1 else residuals.T
+    residuals, curvatures = _bounded(loss, slope, labels, scores)
     # What a row adds, one number after another in contiguous memory: a norm is then added up in a fixed order.
-    added = np.empty((loss.outputs + 1, labels.size))
-    if factors is not None:
-        by_output, curvatures = by_output * factors, curvatures * factors
-    np.fmax(np.fmin(by_output, slope), -slope, out=added[:-1])  # unlike clip, these leave no NaN
-    np.fmax(np.fmin(weight * curvatures, clip), 0.0, out=added[-1])
+    added = np.concatenate([residuals, np.fmax(np.fmin(weight * curvatures, clip), 0.0)[None]])
     _shorten(added, math.ldexp(clip, exponent), exponent)
     where = leaves.astype(np.intp)
     # Whole numbers below 2^23 of fewer than 2^30 rows: float64 adds them exactly, in any order.
     sums = np.stack([np.bincount(where, each, minlength=cells) for each in added])
     return sums.reshape(-1).astype(np.int64)
+
+
+def _bounded(loss: Loss, slope: float, labels: Floats, scores: Floats) -> tuple[Floats, Floats]:
+    """Return what is clipped of the lengthened residuals, (K, n), and the lengthened curvatures, (n,)."""
+    margins = scores[:, 0] if loss.outputs == 1 else scores
+    residuals = loss.short_residuals(margins, labels)
+    curvatures, factors = loss.typical_curvatures(residuals, labels), lengthening(loss, slope, margins)
+    by_output = residuals[None] if residuals.ndim == 1 else residuals.T
+    if factors is not None:
+        by_output, curvatures = by_output * factors, curvatures * factors
+    bounded: Floats = np.fmax(np.fmin(by_output, slope), -slope)  # unlike clip, these leave no NaN
+    return np.ascontiguousarray(bounded), curvatures
 
 
 def _shorten(added: Floats, cap: float, exponent: int) -> None:

@@ -1,7 +1,9 @@
 r"""Boosted trees with random splits: each tree is one histogram of residuals and curvatures, released with noise.
 
 A tree draws D columns at random, rather those that matter alone in the scores it starts from, and for each a cut at a
-released quantile or a random half of its levels: no row is read. Its leaves are one query (`LeafSums`): with
+released quantile or a random half of its levels: no row is read. Of several such trees one is chosen whose leaves
+differ much in their residuals (`BestTree`); the choice costs 15% of what a tree costs, however many there are, and
+its noise is small beside the scores of trees, to which all rows add. Its leaves are one query (`LeafSums`): with
 noisy sums G of residuals and H of curvatures, whose noise has the deviation s, a leaf adds
 
 .. math:: v = - \eta \frac{G}{\max(H, 0) + a s + 1}
@@ -18,15 +20,15 @@ the degrees of freedom of the trees; it is subtracted from what they explain. Fo
 answer is noisy, the factor is the share of what the trees add that neither noise nor chance explains.
 
 
-**Privacy** Splits are drawn from public numbers and released histograms. All else is post-processing of answers that
-the curator was asked for.
+**Privacy** Splits are drawn from public numbers and released histograms, and chosen by a paid answer. All else is
+post-processing of answers that the curator was asked for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,7 @@ from ..arrays import Floats
 from ..curator import Curator
 from ..problems import LabelKind, Loss
 from ..queries import (
+    BestTree,
     ColumnHistograms,
     ColumnTables,
     LeafScores,
@@ -60,31 +63,40 @@ _ENOUGH = 10_000.0  # effective rows, n mu, from which trees are less damped
 _FEW = 2500.0  # effective rows from which there are more trees
 _TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
 _LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from what trees tell
-_EVIDENCE = 1.0  # deviations by which trees have to explain more than nothing
+_EVIDENCE = 1.5  # deviations by which trees explain more than nothing; a choice finds half of one by chance
 _SURE = 3.0  # deviations above which a cell is known to have rows
 _BY_SIZE = 0.7  # of the splits are about columns that matter alone
 _CLIPPED = 0.03  # of the residuals are clipped
 _LEAST_CURVATURE = 2.0**-10  # that is thought to be usual
+_CANDIDATES, _CHOICE = 8, 0.15  # of a tree, and what the choice costs beside its leaves
+_MOST_READ = 400_000  # rows times candidates of one tree, if these are several
 _OUTER = 0.02  # cuts are between this quantile and its counterpart
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Public settings of a forest: ``rate`` is the share of a step that is taken, and ``damping`` is a."""
+    """Public settings of a forest: ``rate`` is the share of a step that is taken, and ``damping`` is a.
+
+    Each tree is chosen from so many ``candidates``.
+    """
 
     trees: int
     depth: int
     rate: float = 0.3
     damping: float = _DAMPING
+    candidates: int = 1
 
     @classmethod
-    def for_rows(cls, effective: float, trees: int | None = None, depth: int | None = None) -> Growth:
-        """Return the settings for so many effective rows, n mu."""
+    def for_rows(
+        cls, effective: float, trees: int | None = None, depth: int | None = None, rows: int = _MOST_READ
+    ) -> Growth:
+        """Return the settings for so many effective rows, n mu; the candidates of a tree are read from all rows."""
         effective = max(effective, 1.0)
         many = round(min(max(_TREES * math.sqrt(effective / _FEW), _TREES), _MOST_TREES))
         deep = min(max(math.floor(math.log2(effective)) - 6, 4), 10)
         damping = min(max(_DAMPING * math.sqrt(_ENOUGH / effective), 2.0), _DAMPING)
-        return cls(trees or many, depth or deep, damping=damping)
+        candidates = min(max(_MOST_READ // max(rows, 1), 1), _CANDIDATES)
+        return cls(trees or many, depth or deep, damping=damping, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,15 @@ class Step:
             clear = -contrasts(self.contrasts * contrasts(residuals))
         return clear - self.leaves[:, None] * (residuals + curvatures[:, None] * clear)
 
+    def taken_back(self, deviation: float) -> float:
+        """Return how much of their own curvature leaves take back, whose sums have noise of that deviation.
+
+        Of noise n in a sum x, steps f(x) = r/(max(x, 0) + b) have the mean of n f(x) that Stein's lemma tells, the
+        variance of n times that of f'(x): where noise raises x, steps are shorter. It is taken out again.
+        """
+        steeper = np.sum(self.leaves[self.held > 0] ** 2) / Growth.rate
+        return float(self.leaves @ self.held) + deviation**2 * float(steeper)
+
     def noise(self, deviation: float) -> tuple[Floats, float]:
         """Return the variance that noise gives to values: in each leaf by itself, and by contrasts in all alike."""
         alike = np.max(np.sum(self.contrasts**2, axis=0)) * len(self.leaves) * deviation**2
@@ -191,14 +212,15 @@ class Step:
 class Grown:
     """Trees as they were grown: their values before they are averaged, and the deviation of noise in their sums.
 
-    ``clearest`` is the square of the largest contrast of several columns, in units of the variance of noise and
-    chance.
+    ``curvature_deviation`` is that of noise in sums of curvatures. ``clearest`` is the square of the largest contrast
+    of several columns, in units of the variance of noise and chance.
     """
 
     trees: tuple[LeafValues, ...]
     steps: tuple[Step, ...]
     deviation: float
     clearest: float = 0.0
+    curvature_deviation: float = 0.0
 
     @property
     def surely_together(self) -> bool:
@@ -244,7 +266,7 @@ class Grown:
             whole += weight * tree.values[leaf]
             alone, alike = own.noise(self.deviation)
             noise += residuals.shape[1] * weight**2 * (float(np.mean(alone[leaf])) + alike)
-            told += weight * float(step.leaves @ step.held)
+            told += weight * step.taken_back(self.curvature_deviation)
             drawn += weight * float(own.leaves @ held)
         ratio = min(max(told, 0.0) / max(drawn, 1e-12), 1.0)
         squared, chance = (float(np.mean(np.sum(each**2, axis=1))) for each in (whole, added))
@@ -268,23 +290,27 @@ def buy_forest(
     public or released. ``goes_on`` tells, by the first quarter of the trees, whether the others are grown, and
     ``progress`` is called with the share of the trees that were.
 
-    **Privacy** One `LeafSums` for each tree. The splits of a tree follow from public numbers, from released
-    quantiles and from the answers before it, and so do its scores.
+    **Privacy** One `LeafSums` for each tree, and one `BestTree` where it has candidates. The splits of candidates
+    follow from public numbers, from released quantiles and from the answers before them, and so do scores.
     """
     generator = curator.public_generator()
-    amount = PAYABLE * curator.remaining / growth.trees
-    noise = curator.gaussian(amount)
+    amount = PAYABLE * curator.remaining / growth.trees / (1 + _CHOICE * (growth.candidates > 1))
+    noise, choice = curator.gaussian(amount), curator.currency.selection(_CHOICE * amount)
     moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
     deviation = noise.noise_multiplier * moved
     damping = growth.damping * deviation / bounds.slope * 4 * bounds.curvature
     scores, trees, taken = LeafScores(start), [], []
     sets, clearest = ColumnSets(column_chances(quantiles, start)), 0.0
     for number in range(growth.trees):
-        if number < _AT_RANDOM * growth.trees or number % 2:  # too few columns would hide what others do
-            chosen = sets.at_random(generator, growth.depth)
-        else:
-            chosen = sets.drawn(generator, growth.depth)
-        splits = _draw_splits(generator, columns, chosen, quantiles)
+        # Too few columns would hide what others do.
+        drawn = sets.at_random if number < _AT_RANDOM * growth.trees or number % 2 else sets.drawn
+        candidates = [
+            _draw_splits(generator, columns, drawn(generator, growth.depth), quantiles)
+            for _ in range(growth.candidates)
+        ]
+        splits = candidates[0]
+        if len(candidates) > 1:
+            splits = candidates[curator.answer(BestTree(candidates, scores, bounds.slope, choice))]
         residuals, curvatures = curator.answer(
             LeafSums(splits, scores, bounds.slope, bounds.clip, bounds.weight, noise)
         )
@@ -302,9 +328,10 @@ def buy_forest(
         taken.append(step)
         report(progress, (number + 1) / growth.trees)
         first = number + 1 == math.ceil(_FIRST * growth.trees)
-        if goes_on and first and not goes_on(Grown(tuple(trees), tuple(taken), deviation, clearest)):
+        grown = Grown(tuple(trees), tuple(taken), deviation, clearest, deviation / bounds.weight)
+        if goes_on and first and not goes_on(grown):
             return None
-    return Grown(tuple(trees), tuple(taken), deviation, clearest)
+    return grown
 
 
 def chance_residuals(loss: Loss, scores: Floats, weight: float, spread: float, seed: int) -> tuple[Floats, Floats]:
@@ -448,12 +475,13 @@ class Sorted:
 
     There are 256 places, in 16 cells of as many: of a forest with one output they are even on both sides of 0, up to
     ``reach``, and of one with more they are the outputs to which it adds most. ``directions`` is what the rows of a
-    place are taken to get.
+    place are taken to get, and ``squares`` are those of what the forest adds to public rows, by their cells.
     """
 
     forest: Forest
     reach: float
     directions: Floats
+    squares: Floats = field(default_factory=lambda: np.ones(2**_CELLS))
 
     @classmethod
     def of(cls, forest: Forest, levels: NDArray[np.uint8]) -> Sorted:
@@ -462,11 +490,14 @@ class Sorted:
         reach = _WIDEST * max(math.sqrt(float(np.mean(added**2))), 1e-6)
         if forest.outputs == 1:
             edges = reach * np.linspace(-1.0, 1.0, _LEVELS + 1)
-            return cls(forest, reach, ((edges[:-1] + edges[1:]) / 2)[:, None])
-        empty = cls(forest, reach, np.zeros((_LEVELS, forest.outputs)))
-        places = empty(levels)[:, -1]
-        sums = np.stack([np.bincount(places, each, minlength=_LEVELS) for each in added.T], axis=1)
-        return cls(forest, reach, sums / np.maximum(np.bincount(places, minlength=_LEVELS), 1)[:, None])
+            found = cls(forest, reach, ((edges[:-1] + edges[1:]) / 2)[:, None])
+            places = found(levels)[:, -1]
+        else:
+            places = cls(forest, reach, np.zeros((_LEVELS, forest.outputs)))(levels)[:, -1]
+            sums = np.stack([np.bincount(places, each, minlength=_LEVELS) for each in added.T], axis=1)
+            found = cls(forest, reach, sums / np.maximum(np.bincount(places, minlength=_LEVELS), 1)[:, None])
+        cells = places.astype(np.intp) * 2**_CELLS // _LEVELS
+        return replace(found, squares=np.bincount(cells, np.sum(added**2, axis=1), minlength=2**_CELLS))
 
     def __call__(self, levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return rows of levels with their places."""
@@ -520,7 +551,8 @@ def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: R
 
     Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
     the same m, in cells whose curvature exceeds its noise. The factor is that of Newton's step,
-    1 - (sum(G m) + f)/sum(H m^2), f being what is fitted by chance.
+    1 - (sum(G m) + f)/sum(H m^2), f being what is fitted by chance, of which these cells have the share of m^2 that
+    they have of public rows.
 
     **Privacy** One `LeafSums` with all that is left of the budget of the curator, whose rows are ``ordered``.
     """
@@ -536,7 +568,8 @@ def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: R
     steep = float(curvatures[held] @ squares)
     if not steep > 0:
         return Found(0.0, math.inf, math.inf)
-    found = 1 - (float(np.sum(residuals[held] * added)) + chance.fitted) / steep
+    share = float(ordered.squares[held].sum() / max(ordered.squares.sum(), 1e-12))
+    found = 1 - (float(np.sum(residuals[held] * added)) + share * chance.fitted) / steep
     return Found(found, deviation * math.sqrt(float(squares.sum())) / steep, math.sqrt(bounds.spread / steep))
 
 
