@@ -497,7 +497,8 @@ class Sorted:
             sums = np.stack([np.bincount(places, each, minlength=_LEVELS) for each in added.T], axis=1)
             found = cls(forest, reach, sums / np.maximum(np.bincount(places, minlength=_LEVELS), 1)[:, None])
         cells = places.astype(np.intp) * 2**_CELLS // _LEVELS
-        return replace(found, squares=np.bincount(cells, np.sum(added**2, axis=1), minlength=2**_CELLS))
+        squares: Floats = np.bincount(cells, np.sum(added**2, axis=1), minlength=2**_CELLS).astype(np.float64)
+        return replace(found, squares=squares)
 
     def __call__(self, levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return rows of levels with their places."""
