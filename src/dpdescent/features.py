@@ -13,8 +13,8 @@ against blue are described, because red, green and blue are nearly the same pict
 directions in which they all change hardly move the others. What the correlations are is measured on random images
 with the spectrum of photographs, which is public and costs nothing.
 
-**Privacy** A row is transformed by itself, and no number in a transform comes from the rows that it is given: it costs
-nothing.
+**Privacy** A row is transformed by itself, and no number in a transform comes from the rows that it is given: it
+costs nothing.
 
 References
 ----------
