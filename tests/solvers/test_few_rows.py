@@ -12,8 +12,16 @@ from sklearn.metrics import log_loss, roc_auc_score
 from test_agd import make_curator
 
 from dpdescent import DPLinearSVC, DPLogisticRegression
+from dpdescent.queries import LabelCounts
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.few_rows import Estimate, _first_length, _signal, learns_from_few_rows, posterior_shares
+from dpdescent.solvers.few_rows import (
+    Estimate,
+    _first_length,
+    _signal,
+    count_deviation,
+    learns_from_few_rows,
+    posterior_shares,
+)
 from dpdescent.solvers.rules import effective_rows
 
 DELTA = 1e-6
@@ -129,6 +137,14 @@ def test_class_shares_are_posterior_means(noisy: float, deviation: float) -> Non
     assert 0 < variance < deviation**2 * 1.2
     known = np.array([0.7, 0.2, 0.09, 0.01])
     assert posterior_shares(known, 1e-6)[0] == pytest.approx(known, rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_the_noise_of_label_counts_is_what_it_is_taken_for(relation: str) -> None:
+    curator = make_curator(1.0, relation=relation)
+    noise = curator.gaussian(curator.budget)
+    moved = LabelCounts(noise).plan(curator.public()).parts[0].sensitivity.under(curator.relation)
+    assert count_deviation(curator, curator.budget) == pytest.approx(noise.noise_multiplier * moved / curator.rows)
 
 
 def density(share: float, noisy: float, deviation: float) -> float:

@@ -21,6 +21,7 @@ from ..problems import LabelKind, Labels, LinearProblem, Squared
 from ..queries import ColumnHistograms, LabelCounts, RowCount
 from ..relations import Sensitivity
 from ..solvers import Settings
+from ..solvers.few_rows import count_deviation
 from ..tables import StreamedTable
 from ..tables.bounds import first_share, measured_ends, share_of_bounds, share_of_target, tightened_ends
 from .scaling import ColumnScaling
@@ -302,7 +303,7 @@ def measure_class_weights(curator: Curator, private: bool) -> Floats:
         counts = np.maximum(counts, 1.0)
     else:
         share = share_of_counts(curator)
-        noise = curator.deviation(1.0, share * curator.budget) * curator.rows
+        noise = count_deviation(curator, share * curator.budget) * curator.rows
         counts = curator.answer(LabelCounts(curator.gaussian(share * curator.budget)))
         counts = np.clip(counts, max(2 * noise, 1.0), max(2 * noise, curator.rows))
     weights: Floats = counts.sum() / (counts.size * counts)

@@ -210,14 +210,19 @@ def measure_constant(curator: Curator, amount: float) -> tuple[Estimate, Any]:
     """Pay for and measure the label counts; return the constant that fits them, and the curvature there."""
     loss = curator.problem.loss
     counts = curator.answer(LabelCounts(curator.gaussian(amount)))
-    moved = 0.5 if loss.outputs == 1 and curator.rows_per_unit == 1 else 1.0  # how far a row moves a count
-    shares, variances = posterior_shares(counts / curator.rows, curator.deviation(moved, amount))
+    shares, variances = posterior_shares(counts / curator.rows, count_deviation(curator, amount))
     weighted = shares * loss.class_weights
     curvatures = weighted * (1 - weighted / weighted.sum())
     doubts = variances / (shares * (1 - shares)) ** 2
     if loss.outputs == 1:
         curvatures, doubts = curvatures[0], doubts[0]
     return Estimate(loss.best_constant(_MANY * shares), doubts), curvatures
+
+
+def count_deviation(curator: Curator, amount: float) -> float:
+    """Return the deviation of the noise in label counts for ``amount``, as a share of the rows; at least that."""
+    halves = curator.problem.loss.labels.kind is LabelKind.SIGNS and curator.rows_per_unit == 1
+    return curator.deviation(0.5 if halves else 1.0, amount)
 
 
 def posterior_shares(noisy: Floats, deviation: float) -> tuple[Floats, Floats]:
