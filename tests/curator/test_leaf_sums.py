@@ -207,6 +207,21 @@ def test_scores_of_trees_are_the_lengths_of_their_leaves_and_spread_by_no_more_t
     assert before[1] == pytest.approx(-lengths, abs=0.02 * len(table))
 
 
+def test_one_more_row_lengthens_a_leaf_by_no_more_than_is_stated_although_lengths_are_rounded() -> None:
+    """All rows of the leaf pull alike: each adds the whole length of its residual, before it is rounded."""
+    loss, generator, longest = Multinomial(3), np.random.default_rng(0), 0.0
+    levels = np.zeros((1, 2), np.uint8)
+    public = curator_of(levels, np.zeros(1), loss).public()
+    for constant in generator.normal(size=(100, 3)):
+        start = LeafScores(ColumnTables(constant))
+        plan = BestTree(TREES[:1], start, loss.lipschitz, ExponentialMechanism(1.0)).plan(public)
+        for label in loss.labels.every:
+            row = plan.block(levels, np.array([label], np.float64), constant[None])
+            lengths = [plan.parts[0].part(rows * row)[0] * plan.parts[0].unit for rows in range(6)]
+            longest = max(longest, float(np.abs(np.diff(lengths)).max()))
+    assert 0.998 * loss.lipschitz < longest <= BestTree.sensitivity(loss.lipschitz).zero_out / 2
+
+
 class Boasting(Multinomial):
     """It says that its residuals are shorter than they are."""
 

@@ -2,7 +2,7 @@ r"""Boosted trees with random splits: each tree is one histogram of residuals an
 
 A tree draws D columns at random, rather those that matter alone in the scores it starts from, and for each a cut at a
 released quantile or a random half of its levels: no row is read. Of several such trees one is chosen whose leaves
-differ much in their residuals (`BestTree`); the choice costs 15% of what a tree costs, however many there are, and
+differ much in their residuals (`BestTree`); the choice costs 15% of what its leaves cost, however many there are, and
 its noise is small beside the scores of trees, to which all rows add. Its leaves are one query (`LeafSums`): with
 noisy sums G of residuals and H of curvatures, whose noise has the deviation s, a leaf adds
 
