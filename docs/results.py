@@ -98,7 +98,8 @@ FULL = {
     **{f"001/table{k}": Extent(50) for k in (4, 5)},
     "001/table3": Extent(),
     "001/table6": Extent(),
-    **{f"002/{name}": Extent(3) for name in ("covertype", "covertype-sigmoid")},
+    "002/covertype": Extent(5, steps=200),
+    "002/covertype-sigmoid": Extent(3),
     **{f"002/{name}": Extent(5, steps=500) for name in ("ijcnn1", "ijcnn1-sigmoid")},
     "003/figure1": Extent(1, folds=5),
     "003/figure2": Extent(1),
@@ -200,7 +201,7 @@ def keep_picture(path: Path) -> None:
     from PIL import Image
 
     with Image.open(path) as image:
-        few = image.convert("RGB").quantize(96, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(FOLDER / path.name, optimize=True)
 
 
