@@ -147,6 +147,28 @@ def test_who_could_answer_unpaid_is_known_by_name(what: str) -> None:
     assert found == known
 
 
+def kept_by_curators(found: dict[str, ast.AST]) -> set[str]:
+    """Return the attributes that a curator keeps to itself: among them its rows."""
+    own = mentions(found["curator/curator.py"])
+    return {name for name, owner in own if owner == "self" and name.startswith("_") and not name.startswith("__")}
+
+
+def peeks(tree: ast.AST, kept: set[str]) -> set[str]:
+    """Return the attributes of these that a module reads from what is not its own, or looks up by text."""
+    own = {name for name, owner in mentions(tree) if owner in ("self", "super")}
+    said = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
+    return ({name for name, owner in mentions(tree) if owner} - own | said) & kept
+
+
+def test_what_a_curator_keeps_to_itself_is_read_by_nobody_else() -> None:
+    found = modules()
+    kept = kept_by_curators(found)
+    assert {"_source", "_noise"} <= kept
+    assert {name for name, tree in found.items() if not name.startswith("curator/") and peeks(tree, kept)} == set()
+    for planted in ("norm = curator._source.largest", "rows = getattr(curator, '_source')", "mine()._noise"):
+        assert peeks(ast.parse(planted), kept)
+
+
 PLANTED = {
     "a charge": "curator.ledger.spend(cost, 'gradient')",
     "a charge to several": "spend_jointly((ledger,), cost)",

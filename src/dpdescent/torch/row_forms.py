@@ -77,7 +77,7 @@ class RowForm:
         return self.names is None and self.targets is None and not self.own and self.views == 1
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         """How many targets there are."""
         return self.targets if isinstance(self.targets, int) else 1 if self.targets is None else len(self.targets)
 
@@ -146,9 +146,9 @@ class _FormedModule(nn.Module):  # type: ignore[misc]
             return torch.stack([self._own_loss([each[row : row + 1] for each in parts]) for row in rows])
         if form.views > 1:
             parts = tuple(each.flatten(0, 1) for each in parts)
-        count = len(parts) - (form._count - 1)
+        count = len(parts) - (form.count - 1)
         outputs = form.call(self.module, parts[:count])
-        return (outputs, *parts[count:]) if form._count > 1 else outputs
+        return (outputs, *parts[count:]) if form.count > 1 else outputs
 
     def _own_loss(self, row: list[Tensor]) -> Tensor:
         """Return the loss of a batch of one row, of one view or the mean of several."""
@@ -172,7 +172,7 @@ class _FormedLoss:
 
     def __call__(self, outputs: Any, last: Tensor) -> Tensor:
         assert self.loss is not None
-        several = self.form._count > 1
+        several = self.form.count > 1
         views = self.form.views
         wanted = [*(outputs[1:] if several else ()), last if views == 1 else last.repeat_interleave(views, 0)]
         losses = self.loss(outputs[0] if several else outputs, self.form.joined(wanted))
