@@ -362,7 +362,7 @@ def test_a_comparison_on_rows_of_ones_own_is_marked_not_private_everywhere(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+        "dpdescent.long_runs.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     code, out, _ = run(
         *("compare", "--data", "people.csv", "--schema", "s.json", "--methods", "auto,majority", "--folds", 2),

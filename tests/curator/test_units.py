@@ -128,8 +128,9 @@ FEW = {
 KINDS = [kind for kind, names in FEW.items() if names]
 every_relation = pytest.mark.parametrize("relation", RELATIONS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
-#: What a replaced row cannot use up: see the law of single rows.
-LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.6}
+#: What a replaced row cannot use up: see the law of single rows. Few units make one tree better by both of their ends
+#: and another one worse; `test_leaf_sums` has tables on which rows do.
+LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.6, ("BestTree", Relation.REPLACE_ONE): 0.45}
 
 
 def units_of(rows: np.ndarray, labels: np.ndarray, generator: np.random.Generator) -> list[tuple[Any, Any]]:
@@ -502,9 +503,9 @@ def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
         fits = [model(**options | {"random_state": seed}).fit(frame, y).intercept_[0] for seed in range(60)]
         kept = len(frame.groupby("person").head(several))
         spreads.append(np.std(fits) * kept)
-    # Four times the noise on each of two counts, where a single count was measured: 2.8 times in the log-odds. A
-    # false alarm is below 1e-4; noise that does not grow gives 0.7.
-    assert 1.6 < spreads[1] / spreads[0] < 5.0
+    # Four times the noise on each of two counts, where half of their difference was measured, which a row moves half
+    # as far: 5.7 times in the log-odds. A false alarm is below 1e-4; noise that does not grow gives 1.4.
+    assert 3.2 < spreads[1] / spreads[0] < 10.0
 
 
 def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visits, monkeypatch) -> None:
@@ -524,7 +525,8 @@ def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visit
     for several in (1, 4):
         model(**bought, rows_per_unit=several).fit(frame, y)
     assert len(released) == 9
-    np.testing.assert_allclose(released[5:], 4 * np.array(released[:4]), rtol=1e-12)
+    # Where a unit is one row half of the difference of two counts is released, which it moves by 1/2.
+    np.testing.assert_allclose(released[5:], np.array([4, 4, 8, 8]) * released[:4], rtol=1e-12)
     assert released[4] == pytest.approx(4, rel=1e-12)
 
 
