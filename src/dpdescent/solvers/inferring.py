@@ -66,10 +66,8 @@ _SCARCE_ROWS = 40  # n mu/D, below which noise hides some directions of the Hess
 _HESSIAN, _COVARIANCE, _SCALE, _FRESH = 0.05, 0.03, 0.04, 0.40  # shares of the budget
 _LONG, _LONG_FRESH = 0.05, 0.18  # of the budget, for gradients that may be clipped
 _NORMS = 8  # to which gradients may be clipped, each twice the one before
-_SEEN = (
-    1.0,
-    2.0,
-)  # standard deviations of noise within which a share of long gradients counts as nothing, and of regressions
+#: Standard deviations of noise within which a share of long gradients counts as nothing.
+_SEEN, _SEEN_OF_REGRESSIONS = 1.0, 2.0
 _AVERAGED = 0.7  # of the gradients
 _SETTLED = 0.25  # of the steps, after which the mean curvature is believed
 _LEAST_CLIP = 1.0  # of gradients, in typical row lengths
@@ -134,7 +132,7 @@ class Tail:
         are bounded, and nothing is taken for long that noise hides.
         """
         (shares, directions), per_direction = long, noise / math.sqrt(0.75)
-        kept, together = _kept(shares, _SEEN[0] * 2 * noise), directions[0]
+        kept, together = _kept(shares, _SEEN * 2 * noise), directions[0]
         further = (kept[-1] if kept.size else 0.0) / _BOUNDED_FALL ** np.arange(1, shares.size - kept.size + 1)
         believed = np.append(kept, np.minimum(further, 2 * noise))
         norms, beyond = np.float64(least) * 2.0 ** np.arange(believed.size + 1), float(believed.sum())
@@ -153,7 +151,7 @@ class Tail:
         ``before`` is the share of gradients longer than half of ``least``.
         """
         (shares, directions), per_count, per_direction = long, 2 * noise, noise / math.sqrt(0.75)
-        kept, k = _kept(shares, _SEEN[1] * per_count), directions.shape[1]
+        kept, k = _kept(shares, _SEEN_OF_REGRESSIONS * per_count), directions.shape[1]
         fall = max(before / (float(kept.sum()) + per_count), _LEAST_FALL)
         first = kept[-1] / fall if kept.size else _hidden_mean(shares[0], per_count)
         further = first / fall ** np.arange(shares.size - kept.size)
